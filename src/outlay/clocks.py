@@ -1,0 +1,250 @@
+"""Bring marks of several clocks onto one, with a bound on the error. Stored times are never changed.
+
+A call from clock a to clock b gives four instants: t0 (a sends), t1 (b receives), t2 (b answers), t3 (a receives). As
+neither way takes negative time, the offset theta = clock_b - clock_a satisfies t2 - t3 <= theta <= t1 - t0. Bounds of
+many calls intersect; a bound from a call at another time widens by the drift. (Marzullo & Owicki 1983; the drift
+figure is the worst seen by Huygens, Geng et al., NSDI 2018.)
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+
+from outlay.interaction import Interaction
+from outlay.units import NS_PER_S
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alignment:
+    """How clocks are compared.
+
+    `drift_ppm`: how fast two clocks may part, 0 and up; wider bounds, slower ageing. `window_ns`: how far around an
+    instant calls are used; larger windows find tighter bounds as long as drift is small.
+    """
+
+    drift_ppm: int = 30
+    window_ns: int = 60 * NS_PER_S
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request and its answer between two clocks; the fields are named as in the module's text."""
+
+    caller: str
+    callee: str
+    t0_ns: int
+    t1_ns: int
+    t2_ns: int
+    t3_ns: int
+
+    @property
+    def low_ns(self) -> int:
+        return self.t2_ns - self.t3_ns
+
+    @property
+    def high_ns(self) -> int:
+        return self.t1_ns - self.t0_ns
+
+    @property
+    def network_ns(self) -> int:
+        """Both ways together: exact without any synchronisation, negative when the two sides contradict each other."""
+        return self.high_ns - self.low_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offset:
+    """Subtract `theta_ns` from a clock's times to read them on the reference clock.
+
+    The truth lies within `low_ns` and `high_ns`; None on a side that no call bounds. `theta_ns` is 0 as long as the
+    bounds allow it: producers' times are believed until a call disproves them, and then moved to the middle.
+    """
+
+    theta_ns: int
+    low_ns: int | None
+    high_ns: int | None
+
+    @property
+    def error_ns(self) -> int | None:
+        """How far `theta_ns` may be off; None when a side is unbounded."""
+        if self.low_ns is None or self.high_ns is None:
+            return None
+        return max(self.high_ns - self.theta_ns, self.theta_ns - self.low_ns)
+
+
+REFERENCE = Offset(theta_ns=0, low_ns=0, high_ns=0)
+UNBOUNDED = Offset(theta_ns=0, low_ns=None, high_ns=None)
+
+
+def calls_of(interaction: Interaction) -> list[Call]:
+    """The calls inside one interaction that crossed clocks: a client span and the server span that is its child.
+
+    Producers, consumers and FOLLOWS_FROM do not count: nothing bounds when a queue hands over.
+    """
+    spans = interaction.spans
+    if len({span.clock for span in spans}) < 2:
+        return []
+    clients = {span.id: span for span in spans if span.kind == "client"}
+    calls = []
+    for span in spans:
+        if span.kind == "server" and span.parent is not None and not span.follows:
+            caller = clients.get(span.parent)
+            if caller is not None and caller.clock != span.clock:
+                calls.append(Call(caller.clock, span.clock, caller.start_ns, span.start_ns, span.end_ns, caller.end_ns))
+    return calls
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """The tightest bounds seen within one slice of time, each with the instant of its call."""
+
+    low: tuple[int, int]
+    high: tuple[int, int]
+
+
+class _Pair:
+    """All that is known of one ordered pair of clocks: epochs between steps, each a run of buckets in time order.
+
+    Times are the caller's.
+    """
+
+    __slots__ = ("_alignment", "_epochs", "_slice_ns", "_starts", "steps")
+
+    def __init__(self, alignment: Alignment) -> None:
+        self._alignment = alignment
+        self._slice_ns = max(1, alignment.window_ns // 8)
+        self._starts: list[int] = []
+        self._epochs: list[dict[int, _Bucket]] = []
+        self.steps = 0
+
+    def observe(self, call: Call) -> None:
+        at, low, high = call.t0_ns, call.low_ns, call.high_ns
+        known_low, known_high = self.bounds(at)
+        if not self._epochs or max(known_low, low) > min(known_high, high):
+            self.steps += bool(self._epochs)
+            self._starts.append(at)
+            self._epochs.append({})
+        epoch = self._epochs[max(0, bisect_right(self._starts, at) - 1)]
+        bucket = epoch.get(at // self._slice_ns)
+        if bucket is None:
+            epoch[at // self._slice_ns] = _Bucket((low, at), (high, at))
+        else:
+            bucket.low = max(bucket.low, (low, at))
+            bucket.high = min(bucket.high, (high, at))
+        self._forget(epoch, at)
+
+    def bounds(self, at_ns: int) -> tuple[float, float]:
+        """Lowest and highest offset possible at an instant; infinite where no call within the window says."""
+        place = bisect_right(self._starts, at_ns) - 1
+        if not self._epochs:
+            return -inf, inf
+        reach, drift = self._alignment.window_ns // self._slice_ns, self._alignment.drift_ppm
+        here = at_ns // self._slice_ns
+        low, high = -inf, inf
+        for number, bucket in self._epochs[max(0, place)].items():
+            if -reach <= number - here <= reach:
+                low = max(low, bucket.low[0] - _widening(bucket.low[1], at_ns, drift))
+                high = min(high, bucket.high[0] + _widening(bucket.high[1], at_ns, drift))
+        return low, high
+
+    def _forget(self, epoch: dict[int, _Bucket], at_ns: int) -> None:
+        """Drop what no later call can use, so that a stream of any length takes the same memory."""
+        if len(epoch) > 64:
+            oldest_useful = (at_ns - 2 * self._alignment.window_ns) // self._slice_ns
+            for number in [number for number in epoch if number < oldest_useful]:
+                del epoch[number]
+
+
+def _widening(then_ns: int, at_ns: int, drift_ppm: int) -> int:
+    return abs(at_ns - then_ns) * drift_ppm // 1_000_000
+
+
+class Clocks:
+    """What the calls seen so far say about every pair of clocks.
+
+    Feed calls in time order where you can: a step is found where the bounds stop overlapping.
+    """
+
+    __slots__ = ("_alignment", "_pairs", "contradictions")
+
+    def __init__(self, alignment: Alignment | None = None) -> None:
+        self._alignment = alignment or Alignment()
+        self._pairs: dict[tuple[str, str], _Pair] = {}
+        self.contradictions = 0
+
+    @property
+    def steps(self) -> int:
+        """How many times a clock jumped."""
+        return sum(pair.steps for pair in self._pairs.values())
+
+    def observe(self, calls: Iterable[Call]) -> None:
+        """Learn from calls. One whose server side outlasts its client side bounds nothing, and is counted."""
+        for call in sorted(calls, key=lambda call: call.t0_ns):
+            if call.network_ns < 0:
+                self.contradictions += 1
+                continue
+            pair = self._pairs.get((call.caller, call.callee))
+            if pair is None:
+                pair = self._pairs[call.caller, call.callee] = _Pair(self._alignment)
+            pair.observe(call)
+
+    def offsets(self, reference: str, clocks: Iterable[str], at_ns: int) -> Mapping[str, Offset]:
+        """The offset of each clock against `reference` around one instant.
+
+        Bounds go along chains of calls, and where several paths join two clocks they intersect: both are the shortest
+        paths in the graph of difference constraints.
+        """
+        names = set(clocks) | {reference}
+        edges = self._edges(names, at_ns)
+        high = _shortest(reference, edges)
+        low = _shortest(reference, [(there, here, weight) for here, there, weight in edges])
+        return {
+            name: REFERENCE if name == reference else _offset(-low.get(name, inf), high.get(name, inf))
+            for name in names
+        }
+
+    def _edges(self, names: set[str], at_ns: int) -> list[tuple[str, str, float]]:
+        """`(a, b, w)` for every known "clock_b - clock_a <= w"."""
+        edges = []
+        for (caller, callee), pair in self._pairs.items():
+            if caller in names and callee in names:
+                low, high = pair.bounds(at_ns)
+                edges += [(caller, callee, high), (callee, caller, -low)]
+        return edges
+
+
+def _shortest(source: str, edges: Sequence[tuple[str, str, float]]) -> dict[str, float]:
+    """Bellman-Ford. Bounds that contradict each other make a negative cycle; the rounds are limited, so it ends."""
+    distance: dict[str, float] = {source: 0}
+    for _ in range(len({name for edge in edges for name in edge[:2]})):
+        changed = False
+        for here, there, weight in edges:
+            reached = distance.get(here, inf) + weight
+            if reached < distance.get(there, inf) and there != source:
+                distance[there] = reached
+                changed = True
+        if not changed:
+            break
+    return distance
+
+
+def _offset(low: float, high: float) -> Offset:
+    if low > high:
+        # Two paths disagree, as after a step: neither bound holds.
+        return UNBOUNDED
+    bounds = (None if low == -inf else int(low), None if high == inf else int(high))
+    if low <= 0 <= high:
+        return Offset(theta_ns=0, low_ns=bounds[0], high_ns=bounds[1])
+    if bounds[0] is None or bounds[1] is None:
+        # Proven wrong on one side only: move by the least that makes it possible.
+        theta = bounds[0] if bounds[1] is None else bounds[1]
+        return Offset(theta_ns=theta or 0, low_ns=bounds[0], high_ns=bounds[1])
+    return Offset(theta_ns=(bounds[0] + bounds[1]) // 2, low_ns=bounds[0], high_ns=bounds[1])
+
+
+def clocks_of(interaction: Interaction) -> set[str]:
+    """Every clock that stamped something in the interaction."""
+    named = {span.clock for span in interaction.spans}
+    named.update(mark.clock for mark in interaction.marks)
+    named.add(interaction.clock)
+    return named
