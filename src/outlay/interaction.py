@@ -5,8 +5,14 @@ Times are integer nanoseconds on a named clock (a host and its boot). Nothing he
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
-OUTCOMES: Mapping[str, str] = {
+Outcome = Literal["ok", "error", "timeout", "refused", "aborted", "unsent"]
+Kind = Literal["internal", "client", "server", "producer", "consumer"]
+
+KINDS: tuple[Kind, ...] = ("internal", "client", "server", "producer", "consumer")
+
+OUTCOMES: Mapping[Outcome, str] = {
     "ok": "the person got the result",
     "error": "the service answered with an error",
     "timeout": "nobody waited any longer",
@@ -14,8 +20,6 @@ OUTCOMES: Mapping[str, str] = {
     "aborted": "the person left or spoke over the answer",
     "unsent": "scheduled, but the client never sent it",
 }
-
-KINDS = ("internal", "client", "server", "producer", "consumer")
 
 # The dimensions that Outlay itself reads; producers may add their own.
 SITE, VERSION, HARDWARE, SHAPE = "site", "version", "hardware", "shape"
@@ -75,7 +79,7 @@ class Span:
     start_ns: int
     end_ns: int
     stage: str | None = None
-    kind: str = "internal"
+    kind: Kind = "internal"
     clock: str = ""
     follows: bool = False
 
@@ -93,7 +97,7 @@ class Interaction:
     start_ns: int | None
     end_ns: int | None
     clock: str = ""
-    outcome: str = "ok"
+    outcome: Outcome = "ok"
     dimensions: Mapping[str, str] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
     marks: tuple[Mark, ...] = ()

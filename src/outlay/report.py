@@ -5,7 +5,7 @@ percentile never comes). All times are nanoseconds.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from outlay.budget import Budget
 
@@ -174,11 +174,19 @@ class MomentReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """One input: its name as the user gave it, the format its content showed, how many interactions it held."""
+    """One input: its name as the user gave it, the format its content showed, and how many records it held.
+
+    `unit` says what a record is: "spans" or "interactions".
+    """
 
     name: str
     format: str
-    interactions: int
+    records: int
+    unit: str
+
+    def plus(self, records: int) -> "Source":
+        """The same source, with the records that another worker read of it."""
+        return replace(self, records=self.records + records)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

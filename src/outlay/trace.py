@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from outlay.interaction import Kind
+
 Scalar = str | int | float | bool
 
 
@@ -33,7 +35,7 @@ class TraceSpan:
     start_ns: int
     end_ns: int | None
     service: str | None = None
-    kind: str = "internal"
+    kind: Kind = "internal"
     clock: str = ""
     follows: bool = False
     failed: bool = False

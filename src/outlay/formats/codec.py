@@ -2,12 +2,25 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from zlib import crc32
 
 from outlay.interaction import Interaction, Note
 from outlay.trace import TraceSpan
 
 # A codec yields whole interactions, or spans to be assembled into them, and notes on what it could not read.
 Item = Interaction | TraceSpan | Note
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One worker's part of an input that `of` workers read together: every trace and record belongs to exactly one."""
+
+    index: int = 0
+    of: int = 1
+
+    def holds(self, key: str) -> bool:
+        """Whether a trace or record with this id is this worker's."""
+        return self.of == 1 or crc32(key.encode()) % self.of == self.index
 
 
 class FormatError(ValueError):

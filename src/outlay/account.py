@@ -1,0 +1,359 @@
+"""Partition one interaction into entries that sum exactly, as integers, to its end-to-end time.
+
+Two ways to the same law. A *moment chain* (marks that each end a stage) is ordered and its neighbours subtracted. A
+tree of spans is walked backwards from the end: in each span the child that ends last and starts before the cursor is
+what was waited for; what no child covers is the span's own. Every nanosecond is emitted once, so the sum holds by
+construction.
+
+Where children overlap, the walk is done twice: *cover* clips a child at the cursor, *causal* takes only children that
+ended by then. Time that the two give to different owners is ambiguous: something else ran at the same time, and the
+data cannot say which was waited for. The account follows *cover* and reports how much is ambiguous.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from outlay.clocks import REFERENCE, UNBOUNDED, Offset
+from outlay.interaction import Interaction, Mark, Note, Span
+from outlay.mapping import NO_SERVICE
+from outlay.stages import UNATTRIBUTED, USER_COMPONENT
+
+BROKER = "queue.broker"
+
+# Owner of what happens outside every span, and neighbour of what happens at a span's edge.
+NOBODY = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A stretch of the path, `[start_ns, end_ns)` on the interaction's clock. Errors as in `report.Segment`."""
+
+    entry: str
+    start_ns: int
+    end_ns: int
+    error_ns: int | None = 0
+    ambiguous: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """One interaction, partitioned: `entries` sum to `total_ns`.
+
+    `ambiguous_ns` is how much of it ran beside something else that may have been waited for instead.
+    """
+
+    interaction: Interaction
+    total_ns: int
+    entries: Mapping[str, int]
+    ambiguous_ns: int = 0
+    notes: tuple[Note, ...] = ()
+
+
+Offsets = Mapping[str, Offset]
+
+
+def account(interaction: Interaction, offsets: Offsets | None = None) -> Account:
+    """The account of an interaction that has a start and an end in that order.
+
+    `offsets` bring each clock onto the interaction's own (`Clocks.offsets`); a clock they do not hold is read as it is
+    and its edges carry an unknown error. Raises ValueError when start or end is missing or reversed.
+    """
+    start, end = _window(interaction)
+    ambiguous_ns = 0
+    entries: defaultdict[str, int] = defaultdict(int)
+    notes: list[Note] = []
+    if _has_chain(interaction):
+        for piece in _chain(interaction, start, end, offsets, notes):
+            entries[piece.entry] += piece.end_ns - piece.start_ns
+    else:
+        forest = _Forest(interaction, offsets)
+        path, clipped = _walk(forest, start, end, causal=False)
+        spans, gap_entry = forest.spans, forest.gap_entry
+        for owner, before, after, low, high in reversed(path):
+            if owner != NOBODY and (stage := spans[owner].stage) is not None:
+                entries[f"{spans[owner].component}/{stage}"] += high - low
+            else:
+                entries[gap_entry(owner, before, after)] += high - low
+        if clipped:
+            pieces = _compare(forest, path, start, end)
+            ambiguous_ns = sum(high - low for (_, _, _, low, high), ambiguous in pieces if ambiguous)
+    if sum(entries.values()) != end - start:
+        raise AssertionError(f"the account of {interaction.id!r} does not sum: {dict(entries)} against {end - start}")
+    return Account(
+        interaction=interaction,
+        total_ns=end - start,
+        entries=dict(entries),
+        ambiguous_ns=ambiguous_ns,
+        notes=tuple(notes),
+    )
+
+
+def path_of(interaction: Interaction, offsets: Offsets | None = None) -> tuple[Piece, ...]:
+    """The same partition as pieces in time order, each with the clock error of its edges, as a waterfall shows it.
+
+    Pieces of one entry sum to the account's. Raises ValueError as `account` does.
+    """
+    start, end = _window(interaction)
+    if _has_chain(interaction):
+        return tuple(_chain(interaction, start, end, offsets, []))
+    forest = _Forest(interaction, offsets)
+    path, _ = _walk(forest, start, end, causal=False)
+    return tuple(
+        Piece(forest.entry(stretch), stretch[3], stretch[4], forest.error_ns(stretch), ambiguous)
+        for stretch, ambiguous in _compare(forest, path, start, end)
+    )
+
+
+def _window(interaction: Interaction) -> tuple[int, int]:
+    start, end = interaction.start_ns, interaction.end_ns
+    if start is None or end is None or end < start:
+        raise ValueError(f"interaction {interaction.id!r} has no end after its start")
+    return start, end
+
+
+def _has_chain(interaction: Interaction) -> bool:
+    return bool(interaction.marks) and any(mark.stage is not None for mark in interaction.marks)
+
+
+# Moment chains
+
+
+def _chain(interaction: Interaction, start: int, end: int, offsets: Offsets | None, notes: list[Note]) -> list[Piece]:
+    """Neighbouring marks subtracted. A mark before its predecessor is moved onto it, and reported."""
+    pieces: list[Piece] = []
+    cursor, here = start, interaction.clock
+    last: Mark | None = None
+    for mark in interaction.marks:
+        if mark.stage is None:
+            continue
+        offset = REFERENCE if mark.clock == interaction.clock else _offset_of(mark.clock, offsets)
+        at = mark.at_ns - offset.theta_ns
+        if at < cursor:
+            text = f"mark {mark.name!r} lies before the one ahead of it or before the start"
+            notes.append(Note(kind="out-of-order-mark", text=text))
+        at = min(max(at, cursor), end)
+        if at > cursor:
+            entry = f"{mark.component or USER_COMPONENT}/{mark.stage}"
+            pieces.append(Piece(entry, cursor, at, _edge_error(here, mark.clock, interaction.clock, offsets)))
+        cursor, here, last = at, mark.clock, mark
+    if cursor < end:
+        name = last.name if last else "start"
+        component = (last and last.component) or USER_COMPONENT
+        error = _edge_error(here, interaction.clock, interaction.clock, offsets)
+        pieces.append(Piece(f"{component}/{UNATTRIBUTED}.{name}->end", cursor, end, error))
+    return pieces
+
+
+# Trees of spans
+
+
+class _Forest:
+    """The spans of one interaction on one clock, as parallel lists, with each parent's children latest end first."""
+
+    __slots__ = ("_offsets", "_reference", "children", "ends", "spans", "starts", "tops")
+
+    def __init__(self, interaction: Interaction, offsets: Offsets | None) -> None:
+        spans = interaction.spans
+        index = {span.id: place for place, span in enumerate(spans)}
+        if len(index) < len(spans):
+            spans = _distinct(spans)
+            index = {span.id: place for place, span in enumerate(spans)}
+        self._reference, self._offsets = interaction.clock, offsets
+        self.spans = spans
+        self.starts = [span.start_ns for span in spans]
+        self.ends = [span.end_ns for span in spans]
+        if offsets is not None and any(offset.theta_ns for offset in offsets.values()):
+            self._align(interaction.clock, offsets)
+        self.tops: list[int] = []
+        self.children: defaultdict[int, list[int]] = defaultdict(list)
+        for place, span in enumerate(spans):
+            parent = index.get(span.parent, NOBODY)  # type: ignore[arg-type] # None is nobody's id
+            if span.follows:
+                parent = self._holder(place, parent, index)
+            if parent == NOBODY:
+                self.tops.append(place)
+            else:
+                self.children[parent].append(place)
+        self._order(self.tops)
+        for siblings in self.children.values():
+            self._order(siblings)
+
+    def _align(self, reference: str, offsets: Offsets) -> None:
+        for place, span in enumerate(self.spans):
+            if span.clock != reference and (theta := _offset_of(span.clock, offsets).theta_ns):
+                self.starts[place] -= theta
+                self.ends[place] -= theta
+
+    def _holder(self, place: int, parent: int, index: Mapping[str, int]) -> int:
+        """The nearest ancestor still running when a span that only *follows* its parent began; nobody if none was."""
+        start, seen = self.starts[place], {place}
+        while parent != NOBODY and parent not in seen:
+            seen.add(parent)
+            if self.starts[parent] <= start < self.ends[parent] and not _hands_over(self.spans[parent]):
+                return parent
+            above = self.spans[parent].parent
+            parent = index.get(above, NOBODY) if above is not None else NOBODY
+        return NOBODY
+
+    def _order(self, siblings: list[int]) -> None:
+        """Latest end first; then latest start, then id, so that the input's order never shows."""
+        if len(siblings) < 2:
+            return
+        starts, ends, spans = self.starts, self.ends, self.spans
+        siblings.sort(key=ends.__getitem__, reverse=True)
+        if any(ends[left] == ends[right] for left, right in pairwise(siblings)):
+            siblings.sort(key=lambda place: (ends[place], starts[place], spans[place].id), reverse=True)
+
+    def entry(self, stretch: "_Stretch") -> str:
+        """The entry that a stretch of the path belongs to."""
+        owner, before, after, _, _ = stretch
+        span = None if owner == NOBODY else self.spans[owner]
+        if span is not None and span.stage is not None:
+            return f"{span.component}/{span.stage}"
+        return self.gap_entry(owner, before, after)
+
+    def gap_entry(self, owner: int, before: int, after: int) -> str:
+        """The entry of time that no span claims: broker, network around a call, or nobody's yet."""
+        spans = self.spans
+        if after != NOBODY and spans[after].follows and self._through_broker(before, spans[after]):
+            return f"{spans[after].component}/{BROKER}"
+        if owner == NOBODY:
+            return f"{self._first_component()}/{UNATTRIBUTED}.{self._edge(before, after)}"
+        span = spans[owner]
+        if span.kind == "client" and (network := self._network(span, owner, before, after)):
+            return network
+        # Without children on the path, the span's own name says what the time was.
+        edge = span.name if before == after == NOBODY else self._edge(before, after)
+        return f"{span.component}/{UNATTRIBUTED}.{edge}"
+
+    def _through_broker(self, before: int, consumer: Span) -> bool:
+        """Whether the gap before a consumer is its message's time in the broker."""
+        if consumer.kind != "consumer":
+            return False
+        return before == NOBODY or self.spans[before].kind == "producer" or self.spans[before].id == consumer.parent
+
+    def _network(self, caller: Span, owner: int, before: int, after: int) -> str | None:
+        """Around the server side of a call: the way there or the way back."""
+        if NOBODY not in (before, after):
+            return None
+        neighbour = after if before == NOBODY else before
+        if neighbour == NOBODY or self.spans[neighbour].kind != "server":
+            return None
+        callee = self.spans[neighbour]
+        if callee.clock == caller.clock and callee.component == caller.component:
+            return None
+        # The call that nobody called is the user's own.
+        component = USER_COMPONENT if owner in self.tops else callee.component
+        return f"{component}/{'uplink' if neighbour == after else 'downlink'}"
+
+    def _first_component(self) -> str:
+        """What lies outside every span belongs to whoever began the interaction."""
+        first = min(self.tops, key=lambda place: (self.starts[place], self.spans[place].id), default=None)
+        return NO_SERVICE if first is None else self.spans[first].component
+
+    def _edge(self, before: int, after: int) -> str:
+        left = "start" if before == NOBODY else self.spans[before].name
+        right = "end" if after == NOBODY else self.spans[after].name
+        return f"{left}->{right}"
+
+    def error_ns(self, stretch: "_Stretch") -> int | None:
+        """The clock error of a stretch's length; see `report.Segment`."""
+        owner, before, after, _, _ = stretch
+        own = self._reference if owner == NOBODY else self.spans[owner].clock
+        left = own if before == NOBODY else self.spans[before].clock
+        right = own if after == NOBODY else self.spans[after].clock
+        return _edge_error(left, right, self._reference, self._offsets)
+
+
+def _hands_over(span: Span) -> bool:
+    return span.kind in ("producer", "consumer")
+
+
+def _distinct(spans: Sequence[Span]) -> tuple[Span, ...]:
+    """One span an id: the earliest, then the longest, whatever the order of arrival."""
+    kept: dict[str, Span] = {}
+    for span in sorted(
+        spans, key=lambda span: (span.start_ns, -span.end_ns, span.name, span.component, str(span.stage))
+    ):
+        kept.setdefault(span.id, span)
+    return tuple(kept.values())
+
+
+# (owner, child before, child after, from, to): indices into the forest, NOBODY outside it.
+_Stretch = tuple[int, int, int, int, int]
+
+
+def _walk(forest: _Forest, start: int, end: int, *, causal: bool) -> tuple[list[_Stretch], bool]:  # noqa: C901, PLR0912 - one algorithm, kept whole and free of calls: it is the innermost loop
+    """The path through the forest, last stretch first, and whether the cursor had to clip a child.
+
+    Iterative: a trace may nest deeper than Python's stack. Without clipping both modes take the same path.
+    """
+    starts, ends, children = forest.starts, forest.ends, forest.children
+    out: list[_Stretch] = []
+    stack = []
+    clipped = False
+    owner, low, high, cursor, after, kids = NOBODY, start, end, end, NOBODY, iter(forest.tops)
+    while True:
+        for kid in kids:
+            kid_start, kid_end = starts[kid], ends[kid]
+            if kid_end > cursor:
+                if kid_start >= cursor:
+                    continue
+                if kid_end > cursor < high:
+                    # It outlasts the sibling that was waited for, so it ran beside it.
+                    clipped = True
+                    if causal:
+                        continue
+                kid_end = cursor
+            if kid_start < low:  # noqa: PLR1730 - max() would be a call
+                kid_start = low
+            if kid_start >= kid_end:
+                continue
+            if kid_end < cursor:
+                out.append((owner, kid, after, kid_end, cursor))
+            grandchildren = children.get(kid)
+            if grandchildren is None:
+                out.append((kid, NOBODY, NOBODY, kid_start, kid_end))
+                cursor, after = kid_start, kid
+                continue
+            stack.append((owner, low, high, kid, kids))
+            owner, low, high, cursor, after, kids = kid, kid_start, kid_end, kid_end, NOBODY, iter(grandchildren)
+            break
+        else:
+            if cursor > low:
+                out.append((owner, NOBODY, after, low, cursor))
+            if not stack:
+                return out, clipped
+            cursor = low
+            owner, low, high, after, kids = stack.pop()
+
+
+def _compare(forest: _Forest, path: list[_Stretch], start: int, end: int) -> list[tuple[_Stretch, bool]]:
+    """The cover path in time order, cut wherever it begins or ceases to agree with the causal one on the owner."""
+    other = _walk(forest, start, end, causal=True)[0]
+    cut: list[tuple[_Stretch, bool]] = []
+    place = len(other) - 1
+    for owner, before, after, stretch_low, high in reversed(path):
+        low, begun = stretch_low, stretch_low
+        while low < high:
+            while other[place][4] <= low:
+                place -= 1
+            upto, differs = min(high, other[place][4]), other[place][0] != owner
+            begun = cut.pop()[0][3] if low > begun and cut[-1][1] == differs else low
+            cut.append(((owner, before, after, begun, upto), differs))
+            low = upto
+    return cut
+
+
+def _offset_of(clock: str, offsets: Offsets | None) -> Offset:
+    return UNBOUNDED if offsets is None else offsets.get(clock, UNBOUNDED)
+
+
+def _edge_error(left: str, right: str, reference: str, offsets: Offsets | None) -> int | None:
+    """How far off the distance between an instant on `left` and one on `right` may be; 0 on one clock."""
+    if left == right:
+        return 0
+    errors = [0 if clock == reference else _offset_of(clock, offsets).error_ns for clock in (left, right)]
+    return None if None in errors else sum(error for error in errors if error is not None)

@@ -1,0 +1,392 @@
+"""Spans of one trace to interactions: who is whose child, where it begins and ends, what each span stands for."""
+
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from outlay.budget import ChainStep, Moment
+from outlay.engines import ENGINE_KEYS, engine_stages
+from outlay.interaction import HARDWARE, SITE, VERSION, Interaction, Mark, Note, Span
+from outlay.mapping import MARK_KEY, MOMENT_KEY, UNSPLIT_CALL, Meaning, Rules, first_value, matches
+from outlay.stages import entry, joint, split_entry
+from outlay.trace import Scalar, TraceSpan
+from outlay.units import from_s
+
+# A trace that names no moment, and that no `match` claims.
+ANY_TRACE = "trace"
+# What codecs call interactions of producers that know no moments.
+GENERIC_MOMENTS = frozenset({ANY_TRACE, "llm-request", "http-request"})
+
+# Where each dimension stands in a span's attributes or its process's: the first key that is there wins, and the span
+# nearest to the root wins over those below it.
+DIMENSION_KEYS: Mapping[str, tuple[str, ...]] = {
+    SITE: ("outlay.site", "cloud.region", "cloud.availability_zone", "region"),
+    VERSION: ("outlay.version", "service.version"),
+    HARDWARE: ("outlay.hardware", "host.type"),
+    "model": ("gen_ai.request.model", "gen_ai.response.model"),
+    "environment": ("deployment.environment.name", "deployment.environment"),
+    "user_region": ("outlay.user_region",),
+}
+SIZE_KEYS: Mapping[str, tuple[str, ...]] = {
+    "input_tokens": ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens"),
+    "output_tokens": ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens"),
+}
+COLD_KEY = "faas.coldstart"
+FIRST_CHUNK_KEY = "gen_ai.response.time_to_first_chunk"
+
+FIRST_TOKEN = "first_token"
+MARK_EVENT = "outlay.mark"
+# How producers name the event at which a streamed answer begins.
+FIRST_TOKEN_EVENTS = frozenset(
+    {"first_token", "First Token Stream Event", "ai.stream.firstChunk", "gen_ai.first_token"}
+)
+
+
+def wanted_keys(rules: Rules, moments: Iterable[Moment]) -> frozenset[str]:
+    """The attribute keys that assembling looks at: all that a codec needs to keep, and so all that is ever kept."""
+    groups = (*DIMENSION_KEYS.values(), *SIZE_KEYS.values())
+    return frozenset(
+        {key for keys in groups for key in keys}
+        | {COLD_KEY, FIRST_CHUNK_KEY, MOMENT_KEY, MARK_KEY}
+        | ENGINE_KEYS
+        | rules.wanted_keys()
+        | {key for moment in moments if moment.match for key in moment.match.attributes}
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Tree:
+    """One trace with every span once, and each parent either present or None."""
+
+    spans: Mapping[str, TraceSpan]
+    parents: Mapping[str, str | None]
+    roots: tuple[TraceSpan, ...]
+    children: Mapping[str, tuple[str, ...]]
+
+
+def assemble(trace: Sequence[TraceSpan], rules: Rules, moments: Sequence[Moment] = ()) -> Iterator[Interaction]:
+    """The interactions in the spans of one trace, in order of their start.
+
+    Where moments have a `match`, each topmost span that matches one begins an interaction of its own with all that is
+    below it. Otherwise the trace is one interaction.
+    """
+    notes: list[Note] = []
+    tree = _tree(trace, notes)
+    tops = _tops(tree, moments)
+    if not tops:
+        yield _interaction(tree, tree.roots, rules, _default_moment(tree, moments), notes)
+    for top, moment in tops:
+        yield _interaction(tree, (top,), rules, moment, notes)
+
+
+def _tree(trace: Sequence[TraceSpan], notes: list[Note]) -> _Tree:
+    spans: dict[str, TraceSpan] = {}
+    for span in sorted(trace, key=_span_order):
+        if span.id in spans:
+            notes.append(Note(kind="duplicate-span", text=f"span {span.id} ({span.name}) appears more than once"))
+        else:
+            spans[span.id] = span
+    parents: dict[str, str | None] = {}
+    for span in spans.values():
+        parents[span.id] = span.parent if span.parent in spans else None
+        if span.parent is not None and span.parent not in spans:
+            notes.append(
+                Note(kind="missing-parent", text=f"span {span.id} ({span.name}): parent {span.parent} is absent")
+            )
+    _break_cycles(parents, notes)
+    children: dict[str, list[str]] = {}
+    for span_id, parent in parents.items():
+        if parent is not None:
+            children.setdefault(parent, []).append(span_id)
+    return _Tree(
+        spans=spans,
+        parents=parents,
+        roots=tuple(span for span in spans.values() if parents[span.id] is None),
+        children={parent: tuple(ids) for parent, ids in children.items()},
+    )
+
+
+def _span_order(span: TraceSpan) -> tuple[int, int, str, str, str]:
+    """A total order that does not depend on arrival: the earliest first, and of equal starts the longest."""
+    return (span.start_ns, -(span.end_ns or span.start_ns), span.id, span.name, str(span.parent))
+
+
+def _break_cycles(parents: dict[str, str | None], notes: list[Note]) -> None:
+    """Cut each ring of parents at its first span, so that every span hangs below some root."""
+    safe: set[str] = set()
+    for start in parents:
+        trail: dict[str, None] = {}
+        here: str | None = start
+        while here is not None and here not in safe and here not in trail:
+            trail[here] = None
+            here = parents[here]
+        if here is not None and here in trail:
+            parents[here] = None
+            notes.append(Note(kind="contradiction", text=f"span {here} is its own ancestor"))
+        safe.update(trail)
+
+
+def _tops(tree: _Tree, moments: Sequence[Moment]) -> list[tuple[TraceSpan, Moment]]:
+    """The topmost spans that a moment's `match` claims; the first moment that matches wins."""
+    claims = [(moment, moment.match) for moment in moments if moment.match is not None]
+    if not claims:
+        return []
+    found = []
+    stack = list(reversed(tree.roots))
+    while stack:
+        span = stack.pop()
+        moment = next((moment for moment, match in claims if matches(match, span)), None)
+        if moment is not None:
+            found.append((span, moment))
+        else:
+            stack += [tree.spans[child] for child in reversed(tree.children.get(span.id, ()))]
+    return sorted(found, key=lambda pair: _span_order(pair[0]))
+
+
+def _default_moment(tree: _Tree, moments: Sequence[Moment]) -> Moment:
+    """The moment that the data names; else the only one that claims nothing in particular; else just a trace."""
+    named = next(
+        (str(span.attributes[MOMENT_KEY]) for span in tree.spans.values() if MOMENT_KEY in span.attributes), None
+    )
+    if named is not None:
+        return next((moment for moment in moments if moment.name == named), Moment(name=named))
+    return only_open(moments) or Moment(name=ANY_TRACE)
+
+
+def only_open(moments: Sequence[Moment]) -> Moment | None:
+    """The one moment without a `match`, which takes whatever names no moment; None if there are none or several."""
+    open_ones = [moment for moment in moments if moment.match is None]
+    return open_ones[0] if len(open_ones) == 1 else None
+
+
+def _interaction(
+    tree: _Tree, roots: Sequence[TraceSpan], rules: Rules, moment: Moment, trace_notes: Sequence[Note]
+) -> Interaction:
+    members = _below(tree, roots)
+    notes = list(trace_notes)
+    spans: list[Span] = []
+    marks: list[Mark] = []
+    for span in members:
+        meaning = rules.meaning(span)
+        if meaning.leaf_only and span.id in tree.children:
+            meaning = Meaning(component=meaning.component, stage=None)
+        inner = engine_stages(span, _stage_times(tree, span, rules), notes) if span.attributes else []
+        spans.append(_span(span, tree, replace(meaning, stage=None) if inner else meaning, notes))
+        spans += inner
+        marks += _marks(span, notes)
+        if meaning.stage == UNSPLIT_CALL:
+            notes.append(Note(kind="unsplit-call", text=f"{entry(meaning.component, UNSPLIT_CALL)}: {span.name}"))
+    start, end = _window(tree, roots, members, spans, notes)
+    first = roots[0]
+    return windowed(
+        Interaction(
+            id=first.trace if len(roots) == len(tree.roots) else f"{first.trace}/{first.id}",
+            moment=moment.name,
+            start_ns=start,
+            end_ns=end,
+            clock=first.clock,
+            outcome="error" if any(root.failed for root in roots) else "ok",
+            dimensions=_dimensions(members),
+            sizes=_sizes(members),
+            marks=tuple(sorted(marks, key=lambda mark: (mark.at_ns, mark.name))),
+            spans=tuple(spans),
+            notes=tuple(notes),
+        ),
+        moment,
+    )
+
+
+def _stage_times(tree: _Tree, span: TraceSpan, rules: Rules) -> dict[str, int]:
+    """How long the spans right below say that each stage took."""
+    times: defaultdict[str, int] = defaultdict(int)
+    for child in (tree.spans[child] for child in tree.children.get(span.id, ())):
+        stage = rules.meaning(child).stage
+        if stage is not None and child.end_ns is not None:
+            times[stage] += child.end_ns - child.start_ns
+    return times
+
+
+def _below(tree: _Tree, roots: Sequence[TraceSpan]) -> list[TraceSpan]:
+    """The roots and all that hangs below them, parents before children."""
+    members = list(roots)
+    for span in members:
+        members += [tree.spans[child] for child in tree.children.get(span.id, ())]
+    return members
+
+
+def _span(span: TraceSpan, tree: _Tree, meaning: Meaning, notes: list[Note]) -> Span:
+    parent = tree.parents[span.id]
+    end = span.end_ns
+    if end is None:
+        # Its children are the only witnesses of how long it lasted.
+        ends = [tree.spans[child].end_ns for child in tree.children.get(span.id, ())]
+        end = max([span.start_ns, *(known for known in ends if known is not None)])
+        notes.append(Note(kind="missing-value", text=f"span {span.id} ({span.name}) has no end"))
+    # What runs inside a producer's or consumer's hand-over was caused by it, not contained in it.
+    handed_over = parent is not None and tree.spans[parent].kind in ("producer", "consumer")
+    return Span(
+        id=span.id,
+        parent=parent,
+        name=span.name,
+        component=meaning.component,
+        stage=meaning.stage,
+        kind=span.kind,
+        clock=span.clock,
+        start_ns=span.start_ns,
+        end_ns=end,
+        follows=parent is not None and (span.follows or span.kind == "consumer" or handed_over),
+    )
+
+
+def _window(
+    tree: _Tree, roots: Sequence[TraceSpan], members: Sequence[TraceSpan], spans: Sequence[Span], notes: list[Note]
+) -> tuple[int | None, int | None]:
+    """From the first root's start to the last root's end.
+
+    A root that only hands work over (a producer, a consumer) has no answer of its own: what it caused is the result.
+    """
+    start = min(root.start_ns for root in roots)
+    hands_over = any(root.kind in ("producer", "consumer") for root in roots)
+    deciding = spans if hands_over else [span for span in spans if span.id in {root.id for root in roots}]
+    if any(tree.spans[span.id].end_ns is None for span in deciding if span.id in tree.spans) and not hands_over:
+        return start, None
+    end = max((span.end_ns for span in deciding), default=start)
+    later = [span for span in members if span.clock == roots[0].clock and span.start_ns >= end and span not in roots]
+    if later:
+        notes.append(Note(kind="async-after-end", text=f"{later[0].name} begins after the answer"))
+    return start, end
+
+
+def _marks(span: TraceSpan, notes: list[Note]) -> Iterator[Mark]:
+    for event in span.events:
+        if event.name in FIRST_TOKEN_EVENTS:
+            yield Mark(name=FIRST_TOKEN, at_ns=event.at_ns, clock=span.clock)
+        elif event.name == MARK_EVENT and MARK_KEY in event.attributes:
+            yield Mark(name=str(event.attributes[MARK_KEY]), at_ns=event.at_ns, clock=span.clock)
+    seconds = span.attributes.get(FIRST_CHUNK_KEY)
+    if isinstance(seconds, int | float):
+        if seconds >= 0:
+            yield Mark(name=FIRST_TOKEN, at_ns=span.start_ns + from_s(seconds), clock=span.clock)
+        else:
+            notes.append(Note(kind="missing-value", text=f"{FIRST_CHUNK_KEY} is negative on span {span.id}"))
+
+
+def _dimensions(members: Sequence[TraceSpan]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, keys in DIMENSION_KEYS.items():
+        values = (_either(span, keys) for span in members)
+        value = next((value for value in values if value is not None), None)
+        if value is not None:
+            found[name] = str(value)
+    cold = Counter(span.attributes[COLD_KEY] for span in members if COLD_KEY in span.attributes)
+    if cold:
+        found["start"] = "cold" if cold.get(True) or cold.get("true") else "warm"
+    return found
+
+
+def _either(span: TraceSpan, keys: Iterable[str]) -> Scalar | None:
+    value = first_value(span.attributes, keys)
+    return first_value(span.resource, keys) if value is None else value
+
+
+def _sizes(members: Sequence[TraceSpan]) -> dict[str, int]:
+    """The largest of each size: an agent's sum and its parts may both be there, and would count twice if added."""
+    sizes: dict[str, int] = {}
+    for name, keys in SIZE_KEYS.items():
+        values = [
+            value for span in members if isinstance(value := first_value(span.attributes, keys), int) and value >= 0
+        ]
+        if values:
+            sizes[name] = max(values)
+    return sizes
+
+
+def windowed(interaction: Interaction, moment: Moment) -> Interaction:
+    """The interaction as the moment defines it: between its marks, with its chain. Without either, as it is.
+
+    A mark that is not there leaves that side unknown: the interaction then counts against coverage, and is not measured
+    from some other instant instead.
+    """
+    if moment.start is None and moment.end is None and not moment.chain:
+        return interaction
+    start, end = interaction.start_ns, interaction.end_ns
+    if moment.start is not None:
+        start = _instant(interaction, moment.start)
+    if moment.end is not None:
+        end = _instant(interaction, moment.end)
+    marks = chained(interaction.marks, moment.chain) if moment.chain else interaction.marks
+    return replace(interaction, start_ns=start, end_ns=end, marks=marks)
+
+
+def _instant(interaction: Interaction, name: str) -> int | None:
+    return next((mark.at_ns for mark in interaction.marks if mark.name == name), None)
+
+
+def chained(marks: Sequence[Mark], chain: Sequence[ChainStep]) -> tuple[Mark, ...]:
+    """The marks of a chain in its order, each with the stage that ends there.
+
+    A missing mark merges its stage with the next one's under a joint name. Marks outside the chain are left out.
+    """
+    there: dict[str, Mark] = {}
+    for mark in marks:
+        there.setdefault(mark.name, mark)
+    out: list[Mark] = []
+    waiting: list[str] = []
+    for step in chain:
+        if step.entry is not None:
+            waiting.append(step.entry)
+        if step.mark in there:
+            found = there[step.mark]
+            component, stage = _joined(waiting) if waiting else (None, None)
+            out.append(replace(found, component=component, stage=stage))
+            waiting = []
+    return tuple(out)
+
+
+def _joined(entries: Sequence[str]) -> tuple[str, str]:
+    pairs = [split_entry(name) for name in entries]
+    stage = pairs[0][1]
+    for _, other in pairs[1:]:
+        stage = joint(stage, other)
+    # The component that ends the stretch names it; the stages say what else is inside.
+    return pairs[-1][0], stage
+
+
+class Assembler:
+    """Groups spans that arrive in any order by trace, and lets a trace go when it is complete enough.
+
+    Complete is when `patience` other spans have arrived since its last one, or at the end of input. A span that comes
+    for a trace already gone is counted in a note, not lost in silence. Memory is bounded by `patience`.
+    """
+
+    __slots__ = ("_arrived", "_gone", "_moments", "_open", "_patience", "_rules")
+
+    def __init__(self, rules: Rules, moments: Sequence[Moment], *, patience: int = 200_000) -> None:
+        self._rules = rules
+        self._moments = moments
+        self._patience = patience
+        self._open: OrderedDict[str, tuple[int, list[TraceSpan]]] = OrderedDict()
+        self._gone: OrderedDict[str, None] = OrderedDict()
+        self._arrived = 0
+
+    def add(self, span: TraceSpan) -> Iterator[Interaction | Note]:
+        """Take one span; yields whatever that completes."""
+        self._arrived += 1
+        known = self._open.pop(span.trace, None)
+        if known is None and span.trace in self._gone:
+            yield Note(kind="late-span", text=f"span {span.id} ({span.name}) of trace {span.trace}")
+            return
+        spans = known[1] if known else []
+        spans.append(span)
+        self._open[span.trace] = (self._arrived, spans)
+        while self._open and next(iter(self._open.values()))[0] <= self._arrived - self._patience:
+            trace, (_, complete) = self._open.popitem(last=False)
+            self._gone[trace] = None
+            if len(self._gone) > self._patience:
+                self._gone.popitem(last=False)
+            yield from assemble(complete, self._rules, self._moments)
+
+    def finish(self) -> Iterator[Interaction]:
+        """Everything still open, in order of arrival."""
+        while self._open:
+            yield from assemble(self._open.popitem(last=False)[1][1], self._rules, self._moments)

@@ -1,0 +1,35 @@
+"""The list of verbs."""
+
+from typing import Annotated
+
+import typer
+
+from outlay import __version__
+from outlay.cli import budget, explain
+
+app = typer.Typer(
+    name="outlay",
+    help="A latency budget for AI interactions: where the time goes, what to fix first, what it gives back.",
+    epilog="Exit codes: 0 done or PASS, 1 FAIL, 2 usage, 3 UNDECIDED, 4 the data was refused, 130 interrupted.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+app.command("explain", short_help="Where did the time go?", help=explain.HELP)(explain.explain)
+app.add_typer(budget.app, name="budget", short_help="Check, show and start an outlay.yaml.")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"outlay {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass

@@ -1,0 +1,301 @@
+"""Reading many inputs on all cores, with progress: what the verbs that read have in common."""
+
+import io
+import multiprocessing
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, wait
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, BinaryIO
+
+from outlay.assembly import Assembler, wanted_keys
+from outlay.explain import Gathering, Question
+from outlay.explain.gather import retarget
+from outlay.formats.codec import FormatError, Item, Shard
+from outlay.formats.log import write_line
+from outlay.formats.reading import read, splits
+from outlay.interaction import Interaction, Note
+from outlay.mapping import Rule, Rules
+from outlay.report import Source
+from outlay.trace import TraceSpan
+
+if TYPE_CHECKING:
+    from multiprocessing.sharedctypes import Synchronized
+
+    from rich.progress import Progress
+
+STDIN = "-"
+
+# Below this many bytes, starting processes costs more than they bring.
+PARALLEL_FROM = 32 * 1024 * 1024
+
+# Progress is only shown for work that lasts.
+PATIENCE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What reading gave: all that was gathered, what each input held, and which inputs were refused and why."""
+
+    gathering: Gathering
+    sources: tuple[Source, ...]
+    refusals: tuple[str, ...]
+    skipped: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Part:
+    """One worker's share of it, as it travels back."""
+
+    gathering: Gathering
+    sources: dict[str, Source] = field(default_factory=dict)
+    refusals: dict[str, str] = field(default_factory=dict)
+
+    def merge(self, other: "_Part") -> None:
+        self.gathering.merge(other.gathering)
+        self.refusals.update(other.refusals)
+        for name, source in other.sources.items():
+            known = self.sources.get(name)
+            self.sources[name] = source if known is None else known.plus(source.records)
+
+
+def gather_paths(
+    paths: Sequence[str], question: Question, rules: Sequence[Rule], *, jobs: int | None = None, log: Path | None = None
+) -> Found:
+    """Everything that `paths` hold; folders are walked, and files of no known format in them skipped.
+
+    `jobs` None uses all cores where the input is large. `log` receives every interaction as a line of Outlay's own
+    log. Raises OSError for a path that cannot be read and a log that cannot be written.
+    """
+    files, named = _expand(paths)
+    jobs = 1 if log else _jobs(files, jobs)
+    size = sum(Path(name).stat().st_size for name in files if name != STDIN)
+    with _Progress(size * jobs) as progress:
+        if jobs == 1:
+            part = _gather(files, question, rules, Shard(), progress.advance, log)
+        else:
+            part = _gather_on_all(files, question, rules, jobs, progress)
+    refused = sorted(part.refusals.items())
+    return Found(
+        gathering=part.gathering,
+        sources=tuple(source for _, source in sorted(part.sources.items())),
+        refusals=tuple(f"{name}: {why}" for name, why in refused if name in named),
+        skipped=tuple(name for name, _ in refused if name not in named),
+    )
+
+
+def _expand(paths: Sequence[str]) -> tuple[list[str], set[str]]:
+    """The files behind the paths, folders walked in order; and those that were named one by one."""
+    files: list[str] = []
+    named = set()
+    for name in paths:
+        path = Path(name)
+        if name != STDIN and path.is_dir():
+            files += [str(file) for file in sorted(path.rglob("*")) if file.is_file() and not file.name.startswith(".")]
+        else:
+            files.append(name)
+            named.add(name)
+    return list(dict.fromkeys(files)), named
+
+
+def _jobs(files: Sequence[str], asked: int | None) -> int:
+    if STDIN in files:
+        return 1
+    if asked is not None:
+        return asked
+    large = sum(Path(name).stat().st_size for name in files if _splits(name))
+    return os.cpu_count() or 1 if large >= PARALLEL_FROM else 1
+
+
+def _splits(name: str) -> bool:
+    with Path(name).open("rb") as stream:
+        return splits(stream)
+
+
+# One worker
+
+
+def _gather(
+    files: Sequence[str],
+    question: Question,
+    rules: Sequence[Rule],
+    shard: Shard,
+    advance: Callable[[int], None],
+    log: Path | None,
+) -> _Part:
+    """One worker's part. Spans of one trace may stand in several files, so all files share one assembler."""
+    ruled = Rules(rules)
+    wanted = wanted_keys(ruled, question.moments)
+    assembler = Assembler(ruled, question.moments)
+    part = _Part(Gathering(question))
+    with ExitStack() as stack:
+        take: Callable[[Interaction | Note], None] = part.gathering.take
+        if log is not None:
+            take = _also_writing(stack.enter_context(log.open("wb")), take)
+        for name in files:
+            with _open(name, advance) as stream:
+                try:
+                    reading = read(stream, wanted, shard)
+                    _take_all(name, reading.format, reading.items, assembler, part, take)
+                except FormatError as error:
+                    part.refusals[name] = str(error)
+        for interaction in assembler.finish():
+            take(interaction)
+    part.gathering.flush()
+    return part
+
+
+def _take_all(
+    name: str,
+    form: str,
+    items: Iterator[Item],
+    assembler: Assembler,
+    part: _Part,
+    take: Callable[[Interaction | Note], None],
+) -> None:
+    moments = part.gathering.question.moments
+    records, unit = 0, "interactions"
+    for item in items:
+        if isinstance(item, TraceSpan):
+            records, unit = records + 1, "spans"
+            for made in assembler.add(item):
+                take(made)
+        elif isinstance(item, Interaction):
+            records += 1
+            take(retarget(item, moments))
+        else:
+            take(item)
+    part.sources[name] = Source(name=name, format=form, records=records, unit=unit)
+
+
+def _also_writing(out: BinaryIO, take: Callable[[Interaction | Note], None]) -> Callable[[Interaction | Note], None]:
+    def taken(item: Interaction | Note) -> None:
+        if isinstance(item, Interaction):
+            out.write(write_line(item))
+        take(item)
+
+    return taken
+
+
+def _open(name: str, advance: Callable[[int], None]) -> BinaryIO:
+    raw = sys.stdin.buffer if name == STDIN else Path(name).open("rb")  # noqa: SIM115 - closed with what it is in
+    return io.BufferedReader(_Counted(raw, advance))
+
+
+class _Counted(io.RawIOBase):
+    """A stream that says how much was read from it."""
+
+    def __init__(self, stream: BinaryIO, advance: Callable[[int], None]) -> None:
+        self._stream = stream
+        self._advance = advance
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: "bytearray | memoryview") -> int:  # type: ignore[override]
+        data = self._stream.read(len(buffer))
+        buffer[: len(data)] = data
+        self._advance(len(data))
+        return len(data)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._stream.close()
+        super().close()
+
+
+# All workers
+
+
+def _gather_on_all(
+    files: Sequence[str], question: Question, rules: Sequence[Rule], jobs: int, progress: "_Progress"
+) -> _Part:
+    whole = _Part(Gathering(question))
+    context = multiprocessing.get_context("spawn" if sys.platform == "darwin" else "fork")
+    count = context.Value("q", 0)
+    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_share, initargs=(count,)) as pool:
+        tasks = [pool.submit(_work, files, question, rules, Shard(index, jobs)) for index in range(jobs)]
+        try:
+            pending: set[Future[_Part]] = set(tasks)
+            while pending:
+                _, pending = wait(pending, timeout=0.2)
+                progress.at(count.value)
+        except KeyboardInterrupt:
+            for process in multiprocessing.active_children():
+                process.terminate()
+            raise
+        # In the tasks' own order, so that merging is deterministic.
+        for task in tasks:
+            whole.merge(task.result())
+    return whole
+
+
+_bytes_read: "Synchronized[int] | None" = None
+
+
+def _share(count: "Synchronized[int]") -> None:
+    global _bytes_read  # noqa: PLW0603 - shared memory reaches a pool's worker only by inheritance
+    _bytes_read = count
+
+
+def _work(files: Sequence[str], question: Question, rules: Sequence[Rule], shard: Shard) -> _Part:
+    def advance(size: int) -> None:
+        if _bytes_read is not None:
+            with _bytes_read.get_lock():
+                _bytes_read.value += size
+
+    return _gather(files, question, rules, shard, advance, None)
+
+
+class _Progress:
+    """A bar on standard error for work that lasts longer than a moment, where a person is watching."""
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._done = 0
+        self._begun = monotonic()
+        self._shown_at = 0.0
+        self._bar: Progress | None = None
+
+    def __enter__(self) -> "_Progress":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def advance(self, size: int) -> None:
+        self.at(self._done + size)
+
+    def at(self, done: int) -> None:
+        self._done = done
+        now = monotonic()
+        if now - self._begun < PATIENCE_S or now - self._shown_at < 0.1 or not sys.stderr.isatty():
+            return
+        self._shown_at = now
+        if self._bar is None:
+            self._bar = _bar(self._total)
+        self._bar.update(self._bar.task_ids[0], completed=done, refresh=True)
+
+
+def _bar(total: int) -> "Progress":
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    bar = Progress(
+        TextColumn("reading"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        auto_refresh=False,  # its refreshing thread must not be there when a pool forks
+        transient=True,
+    )
+    bar.add_task("reading", total=total or None)
+    bar.start()
+    return bar

@@ -1,0 +1,247 @@
+"""Interactions in, cohorts out: align the clocks, account, fold, and count what is wrong with the data."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+
+from outlay.account import Account, Offsets, account
+from outlay.assembly import GENERIC_MOMENTS, only_open, windowed
+from outlay.budget import Moment
+from outlay.clocks import Call, Clocks, Offset, calls_of, clocks_of
+from outlay.cohort import Cohort, Keep, Largest
+from outlay.interaction import Interaction, Note, dimension
+from outlay.units import format_duration
+
+# Interactions whose clocks are aligned together: bounds from all of them, before any is accounted.
+BATCH = 4096
+
+# A cohort of `--by` keeps fewer accounts whole: there may be hundreds of cohorts.
+_SMALL = Keep(slowest=128, sample=128)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is asked of the data.
+
+    `moments` are those declared; `only` limits the answer to one by name. `by` are the dimensions to split by, `where`
+    the shell patterns that dimensions must match, `slowest` how many interactions to show whole.
+    """
+
+    moments: tuple[Moment, ...] = ()
+    only: str | None = None
+    by: tuple[str, ...] = ()
+    where: Mapping[str, str] = field(default_factory=dict)
+    slowest: int = 5
+
+
+@dataclass(slots=True)
+class Trouble:
+    """How often one kind of note was met, and the example that comes first by time and id, whatever the order."""
+
+    count: int
+    first: tuple[int, str]
+    text: str
+
+
+Key = tuple[str | None, ...]
+
+
+class MomentCohorts:
+    """One moment: the cohort of all its interactions, one for each value of `--by`, the slowest, the troubles."""
+
+    __slots__ = ("by", "everything", "limits_ns", "moment", "slowest", "troubles")
+
+    def __init__(self, moment: Moment, slowest: int) -> None:
+        self.moment = moment
+        budget = moment.budget
+        self.limits_ns = (budget.limit_ns, *budget.thresholds.values()) if budget else ()
+        self.everything = Cohort(self.limits_ns)
+        self.by: dict[Key, Cohort] = {}
+        self.slowest: Largest[tuple[Account, Offsets | None]] = Largest(slowest)
+        self.troubles: dict[str, Trouble] = {}
+
+    def cohort(self, key: Key) -> Cohort:
+        cohort = self.by.get(key)
+        if cohort is None:
+            cohort = self.by[key] = Cohort(self.limits_ns, _SMALL)
+        return cohort
+
+    def note(self, note: Note, interaction: Interaction | None = None, count: int = 1) -> None:
+        order = (interaction.start_ns or 0, interaction.id) if interaction else (0, "")
+        self._trouble(note.kind, count, order, note.text)
+
+    def _trouble(self, kind: str, count: int, order: tuple[int, str], text: str) -> None:
+        known = self.troubles.get(kind)
+        if known is None:
+            self.troubles[kind] = Trouble(count, order, text)
+        else:
+            known.count += count
+            known.first, known.text = min((known.first, known.text), (order, text))
+
+    def merge(self, other: "MomentCohorts") -> None:
+        self.everything.merge(other.everything)
+        for key, cohort in other.by.items():
+            self.cohort(key).merge(cohort)
+        self.slowest.merge(other.slowest)
+        for kind, trouble in other.troubles.items():
+            self._trouble(kind, trouble.count, trouble.first, trouble.text)
+
+
+# Troubles of an input that belong to no interaction are shown under this name if nothing else was found.
+NO_MOMENT = ""
+
+
+class Gathering:
+    """Takes interactions and notes one by one, in any order; several gatherings of one question merge."""
+
+    __slots__ = ("_batch", "_clocks", "_declared", "_steps_told", "general", "moments", "offered", "question")
+
+    def __init__(self, question: Question) -> None:
+        self.question = question
+        self.moments: dict[str, MomentCohorts] = {}
+        self.general = MomentCohorts(Moment(name=NO_MOMENT), 0)
+        self.offered = 0
+        self._declared = {moment.name: moment for moment in question.moments}
+        self._batch: list[Interaction] = []
+        self._clocks = Clocks()
+        self._steps_told = (0, 0)
+
+    def take(self, item: Interaction | Note) -> None:
+        """One interaction, or a note about the input itself."""
+        if isinstance(item, Note):
+            self.general.note(item)
+            return
+        self.offered += 1
+        if not self._wanted(item):
+            return
+        self._batch.append(item)
+        if len(self._batch) >= BATCH:
+            self.flush()
+
+    def _wanted(self, interaction: Interaction) -> bool:
+        question = self.question
+        if question.only is not None and question.only != interaction.moment:
+            return False
+        return all(_fits(dimension(interaction, name), pattern) for name, pattern in question.where.items())
+
+    def flush(self) -> None:
+        """Account for everything taken so far. Call it once after the last one."""
+        batch, self._batch = self._batch, []
+        calls: list[Call] = []
+        aligned = [_crosses_clocks(interaction) for interaction in batch]
+        for interaction, crosses in zip(batch, aligned, strict=True):
+            if crosses:
+                calls += calls_of(interaction)
+        self._clocks.observe(calls)
+        for interaction, crosses in zip(batch, aligned, strict=True):
+            self._fold(interaction, crosses)
+        self._tell_of_clocks()
+
+    def _tell_of_clocks(self) -> None:
+        contradictions, steps = self._clocks.contradictions, self._clocks.steps
+        before = self._steps_told
+        self._steps_told = (contradictions, steps)
+        if contradictions > before[0]:
+            text = "a call whose server side outlasts its client side: it bounds no clock"
+            self.general.note(Note(kind="contradiction", text=text), count=contradictions - before[0])
+        if steps > before[1]:
+            text = "the bounds of successive calls stopped overlapping; each side of the step is aligned on its own"
+            self.general.note(Note(kind="clock-step", text=text), count=steps - before[1])
+
+    def _cohorts(self, name: str) -> MomentCohorts:
+        cohorts = self.moments.get(name)
+        if cohorts is None:
+            moment = self._declared.get(name) or Moment(name=name)
+            cohorts = self.moments[name] = MomentCohorts(moment, self.question.slowest)
+        return cohorts
+
+    def _fold(self, interaction: Interaction, crosses: bool) -> None:
+        moment = self._cohorts(interaction.moment)
+        cohorts = [moment.everything]
+        if self.question.by:
+            cohorts.append(moment.cohort(tuple([dimension(interaction, name) for name in self.question.by])))
+        for note in interaction.notes:
+            moment.note(note, interaction)
+        made = self._account(interaction, crosses, moment)
+        if interaction.outcome != "ok":
+            for cohort in cohorts:
+                cohort.add_failed(interaction.outcome)
+        elif made is None:
+            for cohort in cohorts:
+                cohort.add_unmeasured()
+        else:
+            for cohort in cohorts:
+                cohort.add(made)
+
+    def _account(self, interaction: Interaction, crosses: bool, moment: MomentCohorts) -> Account | None:
+        start, end = interaction.start_ns, interaction.end_ns
+        if start is None or end is None:
+            what = "start" if start is None else "end"
+            moment.note(Note(kind="incomplete", text=f"{interaction.id} has no {what}"), interaction)
+            return None
+        if end < start:
+            moment.note(Note(kind="incomplete", text=f"{interaction.id} ends before it starts"), interaction)
+            return None
+        offsets = None
+        if crosses:
+            offsets = self._clocks.offsets(interaction.clock, clocks_of(interaction), start)
+            _note_clocks(offsets, interaction, moment)
+        made = account(interaction, offsets)
+        for note in made.notes:
+            moment.note(note, interaction)
+        if moment.slowest.admits(made.total_ns):
+            moment.slowest.add((made.total_ns, -start), interaction.id, (made, offsets))
+        return made
+
+    def merge(self, other: "Gathering") -> None:
+        """Everything that `other` gathered, too. Both must be flushed and have been asked the same."""
+        for name, cohorts in other.moments.items():
+            self._cohorts(name).merge(cohorts)
+        self.general.merge(other.general)
+        self.offered += other.offered
+
+
+def _fits(value: str | None, pattern: str) -> bool:
+    return value is not None and fnmatchcase(value, pattern)
+
+
+def _crosses_clocks(interaction: Interaction) -> bool:
+    clocks = clocks_of(interaction)
+    return clocks.count(interaction.clock) != len(clocks)
+
+
+def _note_clocks(offsets: Mapping[str, Offset], interaction: Interaction, moment: MomentCohorts) -> None:
+    for clock, offset in offsets.items():
+        if offset.theta_ns:
+            moment.note(Note(kind="clock-skew", text=_skew_text(clock, offset, interaction.clock)), interaction)
+        elif offset.error_ns is None:
+            text = f"{clock or 'unnamed'} against {interaction.clock or 'unnamed'}"
+            moment.note(Note(kind="clock-unbounded", text=text), interaction)
+
+
+def _skew_text(clock: str, offset: Offset, reference: str) -> str:
+    way = "ahead of" if offset.theta_ns > 0 else "behind"
+    error = offset.error_ns
+    bound = "" if error is None else f" ± {format_duration(error)}"
+    return f"{clock} is {format_duration(abs(offset.theta_ns))}{bound} {way} {reference}"
+
+
+def retarget(interaction: Interaction, moments: Sequence[Moment]) -> Interaction:
+    """An interaction that a codec made, as the declaration of its moment measures it.
+
+    One whose producer named no moment belongs to the only moment without a `match`, if there is one.
+    """
+    declared = {moment.name: moment for moment in moments}
+    moment = declared.get(interaction.moment)
+    if moment is None and interaction.moment in GENERIC_MOMENTS:
+        moment = only_open(moments)
+    return interaction if moment is None else windowed(replace(interaction, moment=moment.name), moment)
+
+
+def gather(items: Iterable[Interaction | Note], question: Question) -> Gathering:
+    """All of `items`, gathered."""
+    gathering = Gathering(question)
+    for item in items:
+        gathering.take(item)
+    gathering.flush()
+    return gathering

@@ -1,0 +1,75 @@
+"""Outlay's own interaction log: one JSON object a line, its first key `outlay: "interaction/1"`.
+
+The rest of a line are the fields of `interaction.Interaction`, `Mark` and `Span` under their own names, so that reading
+is one typed decode. Old versions stay readable; a newer one is refused by name.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from outlay.formats.codec import FormatError, Item
+from outlay.interaction import Interaction, Note
+from outlay.stages import check_stage, stage_names
+from outlay.units import MAX_NS
+
+NAME = "outlay-log"
+TITLE = "Outlay interaction log"
+VERSION = "interaction/1"
+_HEAD = f'{{"outlay":"{VERSION}",'.encode()
+
+_decode = msgspec.json.Decoder(Interaction).decode
+_KNOWN_STAGES = frozenset({None, *stage_names()})
+
+
+class _Head(msgspec.Struct):
+    outlay: str
+
+
+_head = msgspec.json.Decoder(_Head).decode
+
+
+def recognises(value: object) -> bool:
+    """Whether the first value of an input is a line of this log, of any version."""
+    return isinstance(value, dict) and str(value.get("outlay", "")).startswith("interaction/")
+
+
+def parse_lines(lines: Iterable[bytes]) -> Iterator[Item]:
+    """An interaction a line; a line that is none becomes a `dropped-record` note. Empty lines are skipped.
+
+    Raises FormatError for a line that says it is of a version this program does not know.
+    """
+    for number, line in enumerate(lines, start=1):
+        if not line or line.isspace():
+            continue
+        try:
+            if not line.startswith(_HEAD):
+                _check_version(line, number)
+            yield _checked(_decode(line))
+        except FormatError:
+            raise
+        except (ValueError, RecursionError) as error:
+            yield Note(kind="dropped-record", text=f"line {number}: {error}")
+
+
+def _check_version(line: bytes, number: int) -> None:
+    version = _head(line).outlay
+    if version != VERSION:
+        raise FormatError(f"line {number} is of version {version!r}; this program reads {VERSION!r}: update it")
+
+
+def _checked(interaction: Interaction) -> Interaction:
+    for instant in (interaction.start_ns, interaction.end_ns):
+        if instant is not None and not -MAX_NS <= instant <= MAX_NS:
+            raise ValueError("a time does not fit 63 bits of nanoseconds")
+    stages = {span.stage for span in interaction.spans}
+    stages.update([mark.stage for mark in interaction.marks])
+    if not stages <= _KNOWN_STAGES:
+        for stage in stages - _KNOWN_STAGES:
+            check_stage(stage or "")
+    return interaction
+
+
+def write_line(interaction: Interaction) -> bytes:
+    """One line of the log, with its newline. Reading it back gives an equal interaction."""
+    return _HEAD + msgspec.json.encode(interaction)[1:] + b"\n"
