@@ -11,11 +11,11 @@ data cannot say which was waited for. The account follows *cover* and reports ho
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from typing import Any
 
-from outlay.clocks import REFERENCE, UNBOUNDED, Offset
+from outlay.clocks import Offsets
 from outlay.interaction import Interaction, Mark, Note, Span
 from outlay.mapping import NO_SERVICE
 from outlay.stages import UNATTRIBUTED, USER_COMPONENT
@@ -49,9 +49,6 @@ class Account:
     entries: Mapping[str, int]
     ambiguous_ns: int = 0
     notes: tuple[Note, ...] = ()
-
-
-Offsets = Mapping[str, Offset]
 
 
 def account(interaction: Interaction, offsets: Offsets | None = None) -> Account:
@@ -128,20 +125,19 @@ def _chain(interaction: Interaction, start: int, end: int, offsets: Offsets | No
     for mark in interaction.marks:
         if mark.stage is None:
             continue
-        offset = REFERENCE if mark.clock == interaction.clock else _offset_of(mark.clock, offsets)
-        at = mark.at_ns - offset.theta_ns
+        at = mark.at_ns - (offsets.shifts.get(mark.clock, 0) if offsets else 0)
         if at < cursor:
             text = f"mark {mark.name!r} lies before the one ahead of it or before the start"
             notes.append(Note(kind="out-of-order-mark", text=text))
         at = min(max(at, cursor), end)
         if at > cursor:
             entry = f"{mark.component or USER_COMPONENT}/{mark.stage}"
-            pieces.append(Piece(entry, cursor, at, _edge_error(here, mark.clock, interaction.clock, offsets)))
+            pieces.append(Piece(entry, cursor, at, _edge_error(here, mark.clock, offsets)))
         cursor, here, last = at, mark.clock, mark
     if cursor < end:
         name = last.name if last else "start"
         component = (last and last.component) or USER_COMPONENT
-        error = _edge_error(here, interaction.clock, interaction.clock, offsets)
+        error = _edge_error(here, interaction.clock, offsets)
         pieces.append(Piece(f"{component}/{UNATTRIBUTED}.{name}->end", cursor, end, error))
     return pieces
 
@@ -162,10 +158,7 @@ class _Forest:
             index = {span.id: place for place, span in enumerate(spans)}
         self._reference, self._offsets = interaction.clock, offsets
         self.spans = spans
-        self.starts = [span.start_ns for span in spans]
-        self.ends = [span.end_ns for span in spans]
-        if offsets is not None and any(offset.theta_ns for offset in offsets.values()):
-            self._align(interaction.clock, offsets)
+        self.starts, self.ends = _aligned(spans, offsets)
         self.tops: list[int] = []
         self.children: defaultdict[int, list[int]] = defaultdict(list)
         for place, span in enumerate(spans):
@@ -176,15 +169,7 @@ class _Forest:
                 self.tops.append(place)
             else:
                 self.children[parent].append(place)
-        self._order(self.tops)
-        for siblings in self.children.values():
-            self._order(siblings)
-
-    def _align(self, reference: str, offsets: Offsets) -> None:
-        for place, span in enumerate(self.spans):
-            if span.clock != reference and (theta := _offset_of(span.clock, offsets).theta_ns):
-                self.starts[place] -= theta
-                self.ends[place] -= theta
+        self._order()
 
     def _holder(self, place: int, parent: int, index: Mapping[str, int]) -> int:
         """The nearest ancestor still running when a span that only *follows* its parent began; nobody if none was."""
@@ -197,14 +182,15 @@ class _Forest:
             parent = index.get(above, NOBODY) if above is not None else NOBODY
         return NOBODY
 
-    def _order(self, siblings: list[int]) -> None:
+    def _order(self) -> None:
         """Latest end first; then latest start, then id, so that the input's order never shows."""
-        if len(siblings) < 2:
-            return
         starts, ends, spans = self.starts, self.ends, self.spans
-        siblings.sort(key=ends.__getitem__, reverse=True)
-        if any(ends[left] == ends[right] for left, right in pairwise(siblings)):
-            siblings.sort(key=lambda place: (ends[place], starts[place], spans[place].id), reverse=True)
+        by_end: Callable[[int], Any] = ends.__getitem__
+        if len(set(ends)) < len(ends):
+            by_end = lambda place: (ends[place], starts[place], spans[place].id)  # noqa: E731 - only where ends tie
+        for siblings in (self.tops, *self.children.values()):
+            if len(siblings) > 1:
+                siblings.sort(key=by_end, reverse=True)
 
     def entry(self, stretch: "_Stretch") -> str:
         """The entry that a stretch of the path belongs to."""
@@ -264,7 +250,18 @@ class _Forest:
         own = self._reference if owner == NOBODY else self.spans[owner].clock
         left = own if before == NOBODY else self.spans[before].clock
         right = own if after == NOBODY else self.spans[after].clock
-        return _edge_error(left, right, self._reference, self._offsets)
+        return _edge_error(left, right, self._offsets)
+
+
+def _aligned(spans: Sequence[Span], offsets: Offsets | None) -> tuple[list[int], list[int]]:
+    """Starts and ends of the spans on the reference clock."""
+    if offsets is None or not offsets.shifts:
+        return [span.start_ns for span in spans], [span.end_ns for span in spans]
+    shift = offsets.shifts.get
+    return (
+        [span.start_ns - shift(span.clock, 0) for span in spans],
+        [span.end_ns - shift(span.clock, 0) for span in spans],
+    )
 
 
 def _hands_over(span: Span) -> bool:
@@ -347,13 +344,11 @@ def _compare(forest: _Forest, path: list[_Stretch], start: int, end: int) -> lis
     return cut
 
 
-def _offset_of(clock: str, offsets: Offsets | None) -> Offset:
-    return UNBOUNDED if offsets is None else offsets.get(clock, UNBOUNDED)
-
-
-def _edge_error(left: str, right: str, reference: str, offsets: Offsets | None) -> int | None:
+def _edge_error(left: str, right: str, offsets: Offsets | None) -> int | None:
     """How far off the distance between an instant on `left` and one on `right` may be; 0 on one clock."""
     if left == right:
         return 0
-    errors = [0 if clock == reference else _offset_of(clock, offsets).error_ns for clock in (left, right)]
-    return None if None in errors else sum(error for error in errors if error is not None)
+    if offsets is None:
+        return None
+    errors = offsets.error_ns(left), offsets.error_ns(right)
+    return None if errors[0] is None or errors[1] is None else errors[0] + errors[1]

@@ -1,13 +1,13 @@
 """Spans of one trace to interactions: who is whose child, where it begins and ends, what each span stands for."""
 
-from collections import Counter, OrderedDict, defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from outlay.budget import ChainStep, Moment
 from outlay.engines import ENGINE_KEYS, engine_stages
 from outlay.interaction import HARDWARE, SITE, VERSION, Interaction, Mark, Note, Span
-from outlay.mapping import MARK_KEY, MOMENT_KEY, UNSPLIT_CALL, Meaning, Rules, first_value, matches
+from outlay.mapping import MARK_KEY, MOMENT_KEY, UNSPLIT_CALL, Rules, matches
 from outlay.stages import entry, joint, split_entry
 from outlay.trace import Scalar, TraceSpan
 from outlay.units import from_s
@@ -31,6 +31,9 @@ SIZE_KEYS: Mapping[str, tuple[str, ...]] = {
     "input_tokens": ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens"),
     "output_tokens": ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens"),
 }
+_DIMENSION_OF = {key: name for name, keys in DIMENSION_KEYS.items() for key in keys}
+_SIZE_OF = {key: name for name, keys in SIZE_KEYS.items() for key in keys}
+
 COLD_KEY = "faas.coldstart"
 FIRST_CHUNK_KEY = "gen_ai.response.time_to_first_chunk"
 
@@ -44,9 +47,9 @@ FIRST_TOKEN_EVENTS = frozenset(
 
 def wanted_keys(rules: Rules, moments: Iterable[Moment]) -> frozenset[str]:
     """The attribute keys that assembling looks at: all that a codec needs to keep, and so all that is ever kept."""
-    groups = (*DIMENSION_KEYS.values(), *SIZE_KEYS.values())
     return frozenset(
-        {key for keys in groups for key in keys}
+        _DIMENSION_OF.keys()
+        | _SIZE_OF.keys()
         | {COLD_KEY, FIRST_CHUNK_KEY, MOMENT_KEY, MARK_KEY}
         | ENGINE_KEYS
         | rules.wanted_keys()
@@ -168,13 +171,15 @@ def _interaction(
     marks: list[Mark] = []
     for span in members:
         meaning = rules.meaning(span)
-        if meaning.leaf_only and span.id in tree.children:
-            meaning = Meaning(component=meaning.component, stage=None)
-        inner = engine_stages(span, _stage_times(tree, span, rules), notes) if span.attributes else []
-        spans.append(_span(span, tree, replace(meaning, stage=None) if inner else meaning, notes))
-        spans += inner
-        marks += _marks(span, notes)
-        if meaning.stage == UNSPLIT_CALL:
+        stage = None if meaning.leaf_only and span.id in tree.children else meaning.stage
+        if not ENGINE_KEYS.isdisjoint(span.attributes):
+            inner = engine_stages(span, _stage_times(tree, span, rules), notes)
+            spans += inner
+            stage = None if inner else stage
+        spans.append(_span(span, tree, meaning.component, stage, notes))
+        if span.events or FIRST_CHUNK_KEY in span.attributes:
+            marks += _marks(span, notes)
+        if stage == UNSPLIT_CALL:
             notes.append(Note(kind="unsplit-call", text=f"{entry(meaning.component, UNSPLIT_CALL)}: {span.name}"))
     start, end = _window(tree, roots, members, spans, notes)
     first = roots[0]
@@ -214,7 +219,7 @@ def _below(tree: _Tree, roots: Sequence[TraceSpan]) -> list[TraceSpan]:
     return members
 
 
-def _span(span: TraceSpan, tree: _Tree, meaning: Meaning, notes: list[Note]) -> Span:
+def _span(span: TraceSpan, tree: _Tree, component: str, stage: str | None, notes: list[Note]) -> Span:
     parent = tree.parents[span.id]
     end = span.end_ns
     if end is None:
@@ -228,8 +233,8 @@ def _span(span: TraceSpan, tree: _Tree, meaning: Meaning, notes: list[Note]) -> 
         id=span.id,
         parent=parent,
         name=span.name,
-        component=meaning.component,
-        stage=meaning.stage,
+        component=component,
+        stage=stage,
         kind=span.kind,
         clock=span.clock,
         start_ns=span.start_ns,
@@ -272,32 +277,41 @@ def _marks(span: TraceSpan, notes: list[Note]) -> Iterator[Mark]:
 
 
 def _dimensions(members: Sequence[TraceSpan]) -> dict[str, str]:
+    """What the spans and their processes say of each dimension: the first to say it, from the root down."""
     found: dict[str, str] = {}
-    for name, keys in DIMENSION_KEYS.items():
-        values = (_either(span, keys) for span in members)
-        value = next((value for value in values if value is not None), None)
-        if value is not None:
-            found[name] = str(value)
-    cold = Counter(span.attributes[COLD_KEY] for span in members if COLD_KEY in span.attributes)
+    cold: set[bool] = set()
+    resources: set[int] = set()
+    for span in members:
+        attributes, resource = span.attributes, span.resource
+        if not _DIMENSION_OF.keys().isdisjoint(attributes):
+            _take_dimensions(attributes, found)
+        if COLD_KEY in attributes:
+            cold.add(attributes[COLD_KEY] in (True, "true"))
+        if id(resource) not in resources:
+            resources.add(id(resource))
+            _take_dimensions(resource, found)
     if cold:
-        found["start"] = "cold" if cold.get(True) or cold.get("true") else "warm"
+        found["start"] = "cold" if True in cold else "warm"
     return found
 
 
-def _either(span: TraceSpan, keys: Iterable[str]) -> Scalar | None:
-    value = first_value(span.attributes, keys)
-    return first_value(span.resource, keys) if value is None else value
+def _take_dimensions(attributes: Mapping[str, Scalar], found: dict[str, str]) -> None:
+    for key, name in _DIMENSION_OF.items():
+        if key in attributes:
+            found.setdefault(name, str(attributes[key]))
 
 
 def _sizes(members: Sequence[TraceSpan]) -> dict[str, int]:
     """The largest of each size: an agent's sum and its parts may both be there, and would count twice if added."""
     sizes: dict[str, int] = {}
-    for name, keys in SIZE_KEYS.items():
-        values = [
-            value for span in members if isinstance(value := first_value(span.attributes, keys), int) and value >= 0
-        ]
-        if values:
-            sizes[name] = max(values)
+    for span in members:
+        attributes = span.attributes
+        if _SIZE_OF.keys().isdisjoint(attributes):
+            continue
+        for key, name in _SIZE_OF.items():
+            value = attributes.get(key)
+            if isinstance(value, int) and value >= 0:
+                sizes[name] = max(value, sizes.get(name, value))
     return sizes
 
 
@@ -361,7 +375,7 @@ class Assembler:
 
     __slots__ = ("_arrived", "_gone", "_moments", "_open", "_patience", "_rules")
 
-    def __init__(self, rules: Rules, moments: Sequence[Moment], *, patience: int = 200_000) -> None:
+    def __init__(self, rules: Rules, moments: Sequence[Moment], *, patience: int = 100_000) -> None:
         self._rules = rules
         self._moments = moments
         self._patience = patience

@@ -72,6 +72,31 @@ class Offset:
         return max(self.high_ns - self.theta_ns, self.theta_ns - self.low_ns)
 
 
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """The offset of each of some clocks against `reference`.
+
+    `shifts` holds the corrections that are not 0, by clock, and so is empty where all clocks are believed.
+    """
+
+    reference: str
+    by_clock: Mapping[str, Offset]
+    shifts: Mapping[str, int]
+
+    @classmethod
+    def of(cls, reference: str, by_clock: Mapping[str, Offset]) -> "Offsets":
+        """Offsets with the shifts that follow from them."""
+        shifts = {clock: offset.theta_ns for clock, offset in by_clock.items() if offset.theta_ns}
+        return cls(reference, by_clock, shifts)
+
+    def error_ns(self, clock: str) -> int | None:
+        """How far a clock's corrected times may be off; None for one that nothing bounds, or that is not here."""
+        if clock == self.reference:
+            return 0
+        offset = self.by_clock.get(clock)
+        return None if offset is None else offset.error_ns
+
+
 # Interactions within one slice share an answer: at 30 ppm it costs 1.5 µs of bound.
 _REMEMBER_NS = NS_PER_S // 10
 _REMEMBER = 4096
@@ -111,15 +136,14 @@ class _Pair:
     Times are the caller's.
     """
 
-    __slots__ = ("_alignment", "_epochs", "_slice_ns", "_starts", "steps", "version")
+    __slots__ = ("_alignment", "_epochs", "_slice_ns", "_starts", "steps")
 
     def __init__(self, alignment: Alignment) -> None:
         self._alignment = alignment
-        self._slice_ns = max(1, alignment.window_ns // 8)
+        self._slice_ns = max(1, alignment.window_ns // 4)
         self._starts: list[int] = []
         self._epochs: list[dict[int, _Bucket]] = []
         self.steps = 0
-        self.version = 0
 
     def observe(self, call: Call) -> None:
         at, low, high = call.t0_ns, call.low_ns, call.high_ns
@@ -127,7 +151,6 @@ class _Pair:
         if newest is not None and low <= newest.low[0] and high >= newest.high[0] and at >= self._starts[-1]:
             # Looser than what is known: the usual case, and it can neither tighten nor contradict.
             return
-        self.version += 1
         known_low, known_high = self.bounds(at)
         if not self._epochs or max(known_low, low) > min(known_high, high):
             self.steps += bool(self._epochs)
@@ -175,32 +198,33 @@ class Clocks:
     Feed calls in time order where you can: a step is found where the bounds stop overlapping.
     """
 
-    __slots__ = ("_alignment", "_pairs", "_remembered", "_remembered_version", "contradictions")
+    __slots__ = ("_alignment", "_pairs", "_remembered", "contradictions")
 
     def __init__(self, alignment: Alignment | None = None) -> None:
         self._alignment = alignment or Alignment()
-        self._pairs: dict[tuple[str, str], _Pair] = {}
-        self._remembered: dict[tuple[str, tuple[str, ...], int], Mapping[str, Offset]] = {}
-        self._remembered_version = 0
+        self._pairs: dict[str, dict[str, _Pair]] = {}
+        self._remembered: dict[tuple[str, tuple[str, ...], int], Offsets] = {}
         self.contradictions = 0
 
     @property
     def steps(self) -> int:
         """How many times a clock jumped."""
-        return sum(pair.steps for pair in self._pairs.values())
+        return sum(pair.steps for callees in self._pairs.values() for pair in callees.values())
 
     def observe(self, calls: Iterable[Call]) -> None:
         """Learn from calls. One whose server side outlasts its client side bounds nothing, and is counted."""
+        self._remembered.clear()
         for call in sorted(calls, key=lambda call: call.t0_ns):
             if call.network_ns < 0:
                 self.contradictions += 1
                 continue
-            pair = self._pairs.get((call.caller, call.callee))
+            callees = self._pairs.setdefault(call.caller, {})
+            pair = callees.get(call.callee)
             if pair is None:
-                pair = self._pairs[call.caller, call.callee] = _Pair(self._alignment)
+                pair = callees[call.callee] = _Pair(self._alignment)
             pair.observe(call)
 
-    def offsets(self, reference: str, clocks: Sequence[str], at_ns: int) -> Mapping[str, Offset]:
+    def offsets(self, reference: str, clocks: Sequence[str], at_ns: int) -> Offsets:
         """The offset of each clock against `reference` around one instant.
 
         Bounds go along chains of calls, and where several paths join two clocks they intersect: both are the shortest
@@ -208,33 +232,30 @@ class Clocks:
         widened by what the clocks may drift within that slice.
         """
         key = (reference, tuple(clocks), at_ns // _REMEMBER_NS)
-        version = sum(pair.version for pair in self._pairs.values())
-        if version != self._remembered_version or len(self._remembered) > _REMEMBER:
+        if len(self._remembered) > _REMEMBER:
             self._remembered.clear()
-            self._remembered_version = version
         known = self._remembered.get(key)
         if known is None:
             known = self._remembered[key] = self._offsets(reference, clocks, key[2] * _REMEMBER_NS + _REMEMBER_NS // 2)
         return known
 
-    def _offsets(self, reference: str, clocks: Iterable[str], at_ns: int) -> Mapping[str, Offset]:
-        names = set(clocks) | {reference}
+    def _offsets(self, reference: str, clocks: Iterable[str], at_ns: int) -> Offsets:
+        others = set(clocks) - {reference}
         slack = _widening(0, _REMEMBER_NS // 2, self._alignment.drift_ppm)
-        edges = self._edges(names, at_ns)
+        edges = self._edges(others | {reference}, at_ns)
         high = _shortest(reference, edges)
         low = _shortest(reference, [(there, here, weight) for here, there, weight in edges])
-        return {
-            name: REFERENCE if name == reference else _offset(-low.get(name, inf) - slack, high.get(name, inf) + slack)
-            for name in names
-        }
+        found = {name: _offset(-low.get(name, inf) - slack, high.get(name, inf) + slack) for name in sorted(others)}
+        return Offsets.of(reference, {reference: REFERENCE, **found})
 
     def _edges(self, names: set[str], at_ns: int) -> list[tuple[str, str, float]]:
         """`(a, b, w)` for every known "clock_b - clock_a <= w"."""
         edges = []
-        for (caller, callee), pair in self._pairs.items():
-            if caller in names and callee in names:
-                low, high = pair.bounds(at_ns)
-                edges += [(caller, callee, high), (callee, caller, -low)]
+        for caller in sorted(names):
+            for callee, pair in self._pairs.get(caller, {}).items():
+                if callee in names:
+                    low, high = pair.bounds(at_ns)
+                    edges += [(caller, callee, high), (callee, caller, -low)]
         return edges
 
 

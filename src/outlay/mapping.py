@@ -22,6 +22,8 @@ STAGE_KEY, COMPONENT_KEY, MOMENT_KEY, MARK_KEY = "outlay.stage", "outlay.compone
 
 _CACHE_LIMIT = 10_000
 
+Attributes = Mapping[str, Scalar]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
@@ -148,29 +150,45 @@ def _text(value: Scalar) -> str:
 class Rules:
     """The rules in force: a user's own first, then the built-in table. Remembers what it decided for equal spans."""
 
-    __slots__ = ("_cache", "_keys", "_rules")
+    __slots__ = ("_keys", "_known", "_known_resources", "_rules")
 
     def __init__(self, own: Iterable[Rule] = ()) -> None:
         self._rules = (*own, *_SELF_DESCRIBED, *BUILT_IN)
-        self._keys = tuple(sorted(_keys_of(self._rules)))
-        self._cache: dict[tuple[object, ...], Meaning] = {}
+        self._keys = frozenset(_keys_of(self._rules))
+        self._known: dict[tuple[object, ...], Meaning] = {}
+        self._known_resources: dict[int, tuple[Attributes, tuple[object, ...]]] = {}
 
     def wanted_keys(self) -> frozenset[str]:
         """The attribute keys that some rule looks at."""
-        return frozenset(self._keys)
+        return self._keys
 
     def meaning(self, span: TraceSpan) -> Meaning:
         """What the span stands for."""
-        attributes, resource = span.attributes, span.resource
-        facts = tuple([attributes.get(key, resource.get(key)) for key in self._keys]) if attributes or resource else ()
-        cache_key = (span.service, span.name, span.kind, facts)
-        known = self._cache.get(cache_key)
+        facts = self._facts(span.attributes) if span.attributes else ()
+        key = (span.service, span.name, span.kind, facts, self._resource_facts(span.resource))
+        known = self._known.get(key)
         if known is None:
-            if len(self._cache) >= _CACHE_LIMIT:
+            if len(self._known) >= _CACHE_LIMIT:
                 # Span names with ids in them would otherwise grow it without end.
-                self._cache.clear()
-            known = self._cache[cache_key] = self._decide(span)
+                self._known.clear()
+            known = self._known[key] = self._decide(span)
         return known
+
+    def _facts(self, attributes: Attributes) -> tuple[object, ...]:
+        keys = self._keys
+        return tuple([item for item in attributes.items() if item[0] in keys])
+
+    def _resource_facts(self, resource: Attributes) -> tuple[object, ...]:
+        """Worked out once for each resource object: a codec shares one among all spans of a process."""
+        if not resource:
+            return ()
+        known = self._known_resources.get(id(resource))
+        if known is None or known[0] is not resource:
+            if len(self._known_resources) >= _CACHE_LIMIT:
+                self._known_resources.clear()
+            # Holding the object keeps its id from being given to another.
+            known = self._known_resources[id(resource)] = (resource, self._facts(resource))
+        return known[1]
 
     def _decide(self, span: TraceSpan) -> Meaning:
         service = span.service or NO_SERVICE
@@ -208,8 +226,3 @@ def _keys_of(rules: Iterable[Rule]) -> set[str]:
     keys = {key for rule in rules for key in rule.match.attributes}
     templates = [text for rule in rules for text in (rule.component, rule.stage) if text and text.startswith("{")]
     return keys | {template[1:-1] for template in templates}
-
-
-def first_value(attributes: Mapping[str, Scalar], keys: Iterable[str]) -> Scalar | None:
-    """The value of the first of `keys` that is there; None when none is."""
-    return next((attributes[key] for key in keys if key in attributes), None)

@@ -4,7 +4,7 @@ Every name that holds a time ends in its unit (`_ns`, `_ms`). Text durations rea
 """
 
 import re
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 
 NS_PER_US = 1_000
 NS_PER_MS = 1_000_000
@@ -49,8 +49,9 @@ def scaled(value: int | float | str, factor_ns: int) -> int:
     else:
         try:
             product = Decimal(str(value)) * factor_ns
-            result = int(product.to_integral_value())
-        except (InvalidOperation, ValueError, OverflowError):
+            # Before making an integer of it: one with an exponent of a million would take seconds.
+            result = int(product.to_integral_value()) if abs(product) < 2 * MAX_NS else 2 * MAX_NS
+        except (ArithmeticError, ValueError):
             raise ValueError(f"{value!r} is not a finite number") from None
     if not -MAX_NS <= result <= MAX_NS:
         raise ValueError(f"{value!r} is beyond what a 64-bit nanosecond count can hold")

@@ -1,12 +1,13 @@
 """Reading many inputs on all cores, with progress: what the verbs that read have in common."""
 
+import gc
 import io
 import multiprocessing
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
@@ -133,6 +134,7 @@ def _gather(
     assembler = Assembler(ruled, question.moments)
     part = _Part(Gathering(question))
     with ExitStack() as stack:
+        stack.enter_context(_rare_collections())
         take: Callable[[Interaction | Note], None] = part.gathering.take
         if log is not None:
             take = _also_writing(stack.enter_context(log.open("wb")), take)
@@ -147,6 +149,17 @@ def _gather(
             take(interaction)
     part.gathering.flush()
     return part
+
+
+@contextmanager
+def _rare_collections() -> Iterator[None]:
+    """Let the cyclic garbage collector run seldom: what is read are many trees, and counting references frees those."""
+    before = gc.get_threshold()
+    gc.set_threshold(500_000, 20, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def _take_all(

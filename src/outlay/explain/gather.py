@@ -1,16 +1,17 @@
 """Interactions in, cohorts out: align the clocks, account, fold, and count what is wrong with the data."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from functools import partial
 
-from outlay.account import Account, Offsets, account
+from outlay.account import Account, account
 from outlay.assembly import GENERIC_MOMENTS, only_open, windowed
 from outlay.budget import Moment
-from outlay.clocks import Call, Clocks, Offset, calls_of, clocks_of
+from outlay.clocks import Call, Clocks, Offset, Offsets, calls_of, clocks_of
 from outlay.cohort import Cohort, Keep, Largest
 from outlay.interaction import Interaction, Note, dimension
-from outlay.units import format_duration
+from outlay.units import MAX_NS, format_duration
 
 # Interactions whose clocks are aligned together: bounds from all of them, before any is accounted.
 BATCH = 4096
@@ -34,12 +35,17 @@ class Question:
     slowest: int = 5
 
 
+# The start and id of an interaction: what ranks examples, so that the same one is shown whatever the input's order.
+Order = tuple[int, str]
+FIRST: Order = (-MAX_NS, "")
+
+
 @dataclass(slots=True)
 class Trouble:
-    """How often one kind of note was met, and the example that comes first by time and id, whatever the order."""
+    """How often one kind of note was met, and the example that comes first by `Order`, then by text."""
 
     count: int
-    first: tuple[int, str]
+    first: Order
     text: str
 
 
@@ -66,17 +72,16 @@ class MomentCohorts:
             cohort = self.by[key] = Cohort(self.limits_ns, _SMALL)
         return cohort
 
-    def note(self, note: Note, interaction: Interaction | None = None, count: int = 1) -> None:
-        order = (interaction.start_ns or 0, interaction.id) if interaction else (0, "")
-        self._trouble(note.kind, count, order, note.text)
-
-    def _trouble(self, kind: str, count: int, order: tuple[int, str], text: str) -> None:
+    def note(self, kind: str, text: str | Callable[[], str], order: Order = FIRST, count: int = 1) -> None:
+        """Count a trouble. `order` ranks its text as the example; a text to be made is made only if it may be that."""
         known = self.troubles.get(kind)
         if known is None:
-            self.troubles[kind] = Trouble(count, order, text)
-        else:
-            known.count += count
-            known.first, known.text = min((known.first, known.text), (order, text))
+            self.troubles[kind] = Trouble(count, order, text if isinstance(text, str) else text())
+            return
+        known.count += count
+        if order <= known.first:
+            made = text if isinstance(text, str) else text()
+            known.first, known.text = min((known.first, known.text), (order, made))
 
     def merge(self, other: "MomentCohorts") -> None:
         self.everything.merge(other.everything)
@@ -84,7 +89,7 @@ class MomentCohorts:
             self.cohort(key).merge(cohort)
         self.slowest.merge(other.slowest)
         for kind, trouble in other.troubles.items():
-            self._trouble(kind, trouble.count, trouble.first, trouble.text)
+            self.note(kind, trouble.text, trouble.first, trouble.count)
 
 
 # Troubles of an input that belong to no interaction are shown under this name if nothing else was found.
@@ -109,7 +114,7 @@ class Gathering:
     def take(self, item: Interaction | Note) -> None:
         """One interaction, or a note about the input itself."""
         if isinstance(item, Note):
-            self.general.note(item)
+            self.general.note(item.kind, item.text)
             return
         self.offered += 1
         if not self._wanted(item):
@@ -122,7 +127,8 @@ class Gathering:
         question = self.question
         if question.only is not None and question.only != interaction.moment:
             return False
-        return all(_fits(dimension(interaction, name), pattern) for name, pattern in question.where.items())
+        where = question.where
+        return not where or all(_fits(dimension(interaction, name), pattern) for name, pattern in where.items())
 
     def flush(self) -> None:
         """Account for everything taken so far. Call it once after the last one."""
@@ -143,10 +149,10 @@ class Gathering:
         self._steps_told = (contradictions, steps)
         if contradictions > before[0]:
             text = "a call whose server side outlasts its client side: it bounds no clock"
-            self.general.note(Note(kind="contradiction", text=text), count=contradictions - before[0])
+            self.general.note("contradiction", text, count=contradictions - before[0])
         if steps > before[1]:
             text = "the bounds of successive calls stopped overlapping; each side of the step is aligned on its own"
-            self.general.note(Note(kind="clock-step", text=text), count=steps - before[1])
+            self.general.note("clock-step", text, count=steps - before[1])
 
     def _cohorts(self, name: str) -> MomentCohorts:
         cohorts = self.moments.get(name)
@@ -161,7 +167,7 @@ class Gathering:
         if self.question.by:
             cohorts.append(moment.cohort(tuple([dimension(interaction, name) for name in self.question.by])))
         for note in interaction.notes:
-            moment.note(note, interaction)
+            moment.note(note.kind, note.text, _order(interaction))
         made = self._account(interaction, crosses, moment)
         if interaction.outcome != "ok":
             for cohort in cohorts:
@@ -177,10 +183,10 @@ class Gathering:
         start, end = interaction.start_ns, interaction.end_ns
         if start is None or end is None:
             what = "start" if start is None else "end"
-            moment.note(Note(kind="incomplete", text=f"{interaction.id} has no {what}"), interaction)
+            moment.note("incomplete", f"{interaction.id} has no {what}", _order(interaction))
             return None
         if end < start:
-            moment.note(Note(kind="incomplete", text=f"{interaction.id} ends before it starts"), interaction)
+            moment.note("incomplete", f"{interaction.id} ends before it starts", _order(interaction))
             return None
         offsets = None
         if crosses:
@@ -188,7 +194,7 @@ class Gathering:
             _note_clocks(offsets, interaction, moment)
         made = account(interaction, offsets)
         for note in made.notes:
-            moment.note(note, interaction)
+            moment.note(note.kind, note.text, _order(interaction))
         if moment.slowest.admits(made.total_ns):
             moment.slowest.add((made.total_ns, -start), interaction.id, (made, offsets))
         return made
@@ -210,13 +216,17 @@ def _crosses_clocks(interaction: Interaction) -> bool:
     return clocks.count(interaction.clock) != len(clocks)
 
 
-def _note_clocks(offsets: Mapping[str, Offset], interaction: Interaction, moment: MomentCohorts) -> None:
-    for clock, offset in offsets.items():
+def _order(interaction: Interaction) -> Order:
+    return (interaction.start_ns or 0, interaction.id)  # one without a start ranks with the epoch
+
+
+def _note_clocks(offsets: Offsets, interaction: Interaction, moment: MomentCohorts) -> None:
+    reference, order = interaction.clock, _order(interaction)
+    for clock, offset in offsets.by_clock.items():
         if offset.theta_ns:
-            moment.note(Note(kind="clock-skew", text=_skew_text(clock, offset, interaction.clock)), interaction)
-        elif offset.error_ns is None:
-            text = f"{clock or 'unnamed'} against {interaction.clock or 'unnamed'}"
-            moment.note(Note(kind="clock-unbounded", text=text), interaction)
+            moment.note("clock-skew", partial(_skew_text, clock, offset, reference), order)
+        elif offset.low_ns is None or offset.high_ns is None:
+            moment.note("clock-unbounded", f"{clock or 'unnamed'} against {reference or 'unnamed'}", order)
 
 
 def _skew_text(clock: str, offset: Offset, reference: str) -> str:
@@ -231,8 +241,9 @@ def retarget(interaction: Interaction, moments: Sequence[Moment]) -> Interaction
 
     One whose producer named no moment belongs to the only moment without a `match`, if there is one.
     """
-    declared = {moment.name: moment for moment in moments}
-    moment = declared.get(interaction.moment)
+    if not moments:
+        return interaction
+    moment = next((moment for moment in moments if moment.name == interaction.moment), None)
     if moment is None and interaction.moment in GENERIC_MOMENTS:
         moment = only_open(moments)
     return interaction if moment is None else windowed(replace(interaction, moment=moment.name), moment)

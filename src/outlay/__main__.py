@@ -1,0 +1,5 @@
+"""`python -m outlay`."""
+
+from outlay.cli import main
+
+main()
