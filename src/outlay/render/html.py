@@ -1,0 +1,40 @@
+"""A Report as one HTML file that needs nothing else: no script, no request, light and dark, screen and paper."""
+
+from functools import cache
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from markupsafe import Markup
+
+from outlay.render import picture, rollup, words
+from outlay.render.untrusted import visible
+from outlay.report import Report
+from outlay.units import format_duration
+
+ROWS = 60
+COHORTS = 200
+
+
+def to_html(report: Report) -> str:
+    """The whole page."""
+    return _page().render(report=report)
+
+
+@cache
+def _page() -> Template:
+    environment = Environment(
+        loader=PackageLoader("outlay.render"),
+        autoescape=True,
+        # On every value that is printed, so that no template can forget it.
+        finalize=_neutral,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals |= {"picture": picture, "rollup": rollup, "words": words}
+    environment.globals |= {"rows_shown": ROWS, "cohorts_shown": COHORTS}
+    environment.filters |= {"duration": format_duration}
+    return environment.get_template("report.html.j2")
+
+
+def _neutral(value: object) -> object:
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value

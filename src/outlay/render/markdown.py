@@ -1,0 +1,240 @@
+"""A Report as Markdown with GitHub's tables, for a pull request or a chat."""
+
+import re
+from collections.abc import Sequence
+
+from outlay.render import rollup, words
+from outlay.render.untrusted import visible
+from outlay.report import CohortRow, Health, MomentReport, Percentile, Report, Slow
+from outlay.stages import term_of
+from outlay.units import format_duration
+
+ROWS = 20
+COHORTS = 30
+SLOWEST = 5
+SEGMENTS = 40
+
+_BADGE = {"PASS": "✅ PASS", "FAIL": "❌ FAIL", "UNDECIDED": "❔ UNDECIDED", words.NO_BUDGET: "no budget"}
+
+# What may stand between backticks as it is; anything else is spelt in entities, which no renderer reads as markup.
+_PLAIN = re.compile(r"[A-Za-z0-9_./:>*+=, -]*[A-Za-z0-9_./:>*+=,-]")
+# A dot stays only inside a number: elsewhere it could make a link out of a host's name.
+_SPECIAL = re.compile(r"[^A-Za-z0-9 .,:;=%()'+±×–…-]|(?<!\d)\.|\.(?!\d)")
+
+Lines = list[str]
+
+
+def to_markdown(report: Report) -> str:
+    """The whole report; ends with a newline."""
+    lines = ["# Latency report", "", _inputs(report)]
+    if not report.moments:
+        lines += ["", "No moment was found in this data."]
+    for moment in report.moments:
+        lines += _moment(moment)
+    return "\n".join(lines) + "\n"
+
+
+def name(text: str) -> str:
+    """A name from the data as code: no markup, no table border, no mention or link comes out of it."""
+    text = visible(text)
+    if not text:
+        return ""
+    if _PLAIN.fullmatch(text) and not text.startswith(" "):
+        return f"`{text}`"
+    return f"<code>{prose(text)}</code>"
+
+
+def prose(text: str) -> str:
+    """A sentence in which nothing is markup."""
+    return _SPECIAL.sub(lambda char: char[0] if char[0].isalnum() else f"&#{ord(char[0])};", visible(text))
+
+
+def _inputs(report: Report) -> str:
+    names = [f"{name(source.name)} ({name(source.format)})" for source in report.sources[: words.SOURCES]]
+    names += [f"and {words.count(words.unlisted(report))} more"] if words.unlisted(report) else []
+    inputs = ": ".join(part for part in (words.inputs(report), ", ".join(names)) if part)
+    where = ", ".join(name(pair) for pair in words.pairs(report.filters))
+    return inputs + (f", where {where}" if where else "")
+
+
+def _moment(moment: MomentReport) -> Lines:
+    sections = (_headline, _percentiles, _account, _model, _shares, _slowest, _cohorts, _health)
+    return [line for section in sections for line in section(moment)]
+
+
+def _table(heads: Sequence[str], align: str, rows: Sequence[Sequence[str]]) -> Lines:
+    """`align` holds `<` or `>` a column."""
+    borders = ["---:" if side == ">" else "---" for side in align]
+    return ["", *("| " + " | ".join(cells) + " |" for cells in (heads, borders, *rows))]
+
+
+def _details(title: str, lines: Lines) -> Lines:
+    return ["", f"<details><summary>{title}</summary>", *lines, "", "</details>"]
+
+
+def _headline(moment: MomentReport) -> Lines:
+    lines = ["", f"## {name(moment.moment)}: {_BADGE[words.verdict_state(moment)]}", ""]
+    says = f"**{words.verdict_title(moment).capitalize()}**"
+    if moment.budget is not None:
+        says += f" ({prose(words.budget(moment.budget))})"
+    if moment.verdict is not None:
+        says += f": {prose(words.verdict_reason(moment.verdict))}"
+    ended = ", ".join(f"{name(outcome)} {words.count(number)}" for outcome, number in words.outcomes(moment))
+    lines += [f"{says}.", "", words.measured(moment) + (f": {ended}" if ended else "") + "."]
+    if moment.on_time is not None:
+        lines += ["", f"On time: {words.on_time(moment.on_time)}."]
+    if moment.validity_why:
+        lines += ["", f"> {prose(words.validity(moment))}."]
+    return lines
+
+
+def _percentiles(moment: MomentReport) -> Lines:
+    served = {percentile.level: percentile for percentile in moment.served}
+    if not served:
+        return _table(
+            ("", "over all", "95 % interval"), "<><", [_percentile_row(percentile) for percentile in moment.total]
+        )
+    rows = [
+        [*_percentile_row(percentile), *_percentile_row(served[percentile.level])[1:]]
+        for percentile in moment.total
+        if percentile.level in served
+    ]
+    return _table(("", "over all", "95 % interval", "of those served", "95 % interval"), "<><><", rows)
+
+
+def _percentile_row(percentile: Percentile) -> Lines:
+    value, detail = words.percentile_value(percentile), words.percentile_detail(percentile)
+    return [words.percentile_name(percentile.level), f"**{value}**", prose(detail)]
+
+
+def _account(moment: MomentReport) -> Lines:
+    if moment.typical_ns is None or moment.tail_ns is None:
+        return []
+    shown, rest = rollup.fold(moment.account, ROWS)
+    rows = []
+    for row in shown:
+        over_ns, share = rollup.over_ns(row), "" if row.budget_ns is None else format_duration(row.budget_ns)
+        numbers = _numbers(row.typical_ns, row.tail_ns)
+        if over_ns is not None:
+            share += f", **over by {format_duration(over_ns)}**"
+        rows.append([name(row.entry), row.term, *numbers, share, name(row.owner or "")])
+    if rest is not None:
+        numbers = _numbers(rest.typical_ns, rest.tail_ns)
+        rows.append([f"_{words.many(len(rest.rows), 'smaller row')}_", "", *numbers, "", ""])
+    totals = [f"**{number}**" for number in _numbers(moment.typical_ns, moment.tail_ns)]
+    rows.append(["**total**", "", *totals, "", ""])
+    return [
+        "",
+        "### Where the time goes",
+        "",
+        f"Typical: {prose(moment.typical_label)}. Tail: {prose(moment.tail_label)}.",
+        *_table(("entry", "term", "typical", "tail", "excess", "share", "owner"), "<<>>><<", rows),
+        *_leads(moment),
+    ]
+
+
+def _numbers(typical_ns: int, tail_ns: int) -> Lines:
+    return [format_duration(typical_ns), format_duration(tail_ns), words.signed(tail_ns - typical_ns)]
+
+
+def _leads(moment: MomentReport) -> Lines:
+    leads = rollup.leads(moment)
+    if not leads:
+        return ["", words.NO_LEAD]
+    ranked = [
+        f"{place}. {name(lead.row.entry)}{f' ({name(lead.row.owner)})' if lead.row.owner else ''} {words.lead(lead)}"
+        for place, lead in enumerate(leads, start=1)
+    ]
+    return ["", "Look first at:", "", *ranked]
+
+
+def _model(moment: MomentReport) -> Lines:
+    gaps = [("typical", moment.typical_gap), ("tail", moment.tail_gap)]
+    items = [f"- {label}: {words.model_gap(gap)}" for label, gap in gaps if gap is not None]
+    if not items:
+        return []
+    note = ["", words.OPEN_GAP] if words.gap_is_open(moment) else []
+    return ["", "### Model time against end to end", "", *items, *note]
+
+
+def _shares(moment: MomentReport) -> Lines:
+    sums = rollup.by_share(moment)
+    if not sums:
+        return []
+    rows = [
+        [
+            name(total.entry) if total.entry else "everything else",
+            name(total.owner or ""),
+            "none" if total.limit_ns is None else format_duration(total.limit_ns),
+            format_duration(total.typical_ns),
+            format_duration(total.tail_ns),
+            "" if total.over_ns is None else f"**over by {format_duration(total.over_ns)}**",
+        ]
+        for total in sums
+    ]
+    heads = ("share", "owner", "limit", "typical", "tail", "")
+    return ["", "### Budget against actual", *_table(heads, "<<>>><", rows)]
+
+
+def _slowest(moment: MomentReport) -> Lines:
+    if not moment.slowest:
+        return []
+    lines = ["", "### Slowest"]
+    for slow in moment.slowest[:SLOWEST]:
+        where = ", ".join(name(pair) for pair in words.pairs(slow.dimensions))
+        title = f"{format_duration(slow.total_ns)} {prose(slow.outcome)} <code>{prose(slow.id)}</code>"
+        lines += _details(title, [*(["", where] if where else []), *_segments(slow)])
+    return lines
+
+
+def _segments(slow: Slow) -> Lines:
+    drawn = slow.segments[:SEGMENTS]
+    rows = [
+        [
+            name(segment.entry),
+            term_of(segment.entry),
+            format_duration(segment.start_ns),
+            format_duration(segment.duration_ns),
+            words.doubt(segment),
+        ]
+        for segment in drawn
+    ]
+    left = len(slow.segments) - len(drawn)
+    if left:
+        left_ns = slow.total_ns - sum(segment.duration_ns for segment in drawn)
+        rows.append([f"_{words.many(left, 'later piece')}_", "", "", format_duration(left_ns), ""])
+    return _table(("entry", "term", "starts after", "takes", ""), "<<>><", rows)
+
+
+def _cohorts(moment: MomentReport) -> Lines:
+    if not moment.cohorts:
+        return []
+    keys = list(moment.cohorts[0].key)
+    heads = [*(name(key) for key in keys), "n", "p50", "p99", "on time", "most of the tail"]
+    rows = [_cohort_row(cohort, keys) for cohort in moment.cohorts[:COHORTS]]
+    more = len(moment.cohorts) - len(rows)
+    note = ["", f"and {words.count(more)} more"] if more else []
+    return ["", "### Cohorts", *_table(heads, "<" * len(keys) + ">>>><", rows), *note]
+
+
+def _cohort_row(cohort: CohortRow, keys: Sequence[str]) -> Lines:
+    values = [cohort.key[key] for key in keys]
+    return [
+        *("_unknown_" if value is None else name(value) for value in values),
+        words.count(cohort.n),
+        words.percentile_value(cohort.p50),
+        words.percentile_value(cohort.p99),
+        "" if cohort.on_time is None else words.percent(cohort.on_time.share),
+        name(cohort.leading or ""),
+    ]
+
+
+def _health(moment: MomentReport) -> Lines:
+    if not moment.health:
+        return []
+    return ["", "### Health of the data", "", *(_note(health) for health in moment.health)]
+
+
+def _note(health: Health) -> str:
+    meaning = words.health_meaning(health.kind)
+    return f"- {words.count(health.count)} × {name(health.kind)}: {meaning}, such as {name(health.example)}"

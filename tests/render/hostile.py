@@ -1,0 +1,71 @@
+"""Reports whose names try to break out of what shows them."""
+
+from dataclasses import replace
+
+from hypothesis import strategies as st
+from sample import VOICE
+
+from outlay.report import CohortRow, Health, Report, Row, Slow, Source
+from outlay.stages import term_of
+
+ATTACKS = (
+    "\x1b[31mred\x1b[0m",
+    "\x9b31m",
+    "\x1b]0;title\x07",
+    "bell\x07 back\x08space \r return \n newline \t tab",
+    "\u202eevil\u202c",
+    "\u2066isolate\u2069",
+    "zero\u200bwidth\u200d\ufeff",
+    "line\u2028paragraph\u2029",
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "' onmouseover='x",
+    "</style></title><b>",
+    "{{ 7 * 7 }}{% raw %}",
+    "a|b\\|c",
+    "`code` ``double`` \\`",
+    "[link](https://example.invalid) ![](x) <https://example.invalid>",
+    "www.example.invalid",
+    "@everyone #1",
+    "**bold** _it_ ~~gone~~",
+    "[bold red]markup[/]",
+    "&amp; &#60;b&#62;",
+    "---",
+    "wide \u6f22\u5b57 \U0001f600",
+    "\u0301\u0301\u0301 combining",
+    " spaces ",
+    "",
+    "n" * 300,
+)
+
+names = st.one_of(st.sampled_from(ATTACKS), st.text(max_size=60))
+
+
+def report(name: str) -> Report:
+    """A report that says `name` wherever the data can put a name of its own."""
+    entry = f"{name}/unattributed.{name}->{name}"
+    row = Row(entry=entry, term=term_of(entry), typical_ns=10**6, tail_ns=9 * 10**6, budget_ns=10**6, owner=name)
+    cohort = VOICE.cohorts[0]
+    moment = replace(
+        VOICE,
+        moment=name,
+        account=(row,),
+        typical_ns=row.typical_ns,
+        tail_ns=row.tail_ns,
+        cohorts=(CohortRow(key={name: name}, n=5, p50=cohort.p50, p99=cohort.p99, on_time=None, leading=entry),),
+        slowest=(
+            Slow(
+                id=name,
+                total_ns=VOICE.slowest[0].total_ns,
+                outcome=name,
+                dimensions={name: name},
+                segments=tuple(replace(segment, entry=entry) for segment in VOICE.slowest[0].segments),
+            ),
+        ),
+        health=(Health(kind="incomplete", count=1, example=name),),
+        validity="small",
+        validity_why=name,
+        tail_label=name,
+    )
+    source = Source(name=name, format="otlp", records=1, unit="spans")
+    return Report(sources=(source,), moments=(moment,), by=(name,), filters={name: name})

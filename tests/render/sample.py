@@ -1,0 +1,451 @@
+"""A Report with every shape a renderer must draw. The numbers are made up; their sums are true by construction."""
+
+from math import inf
+
+from outlay.budget import Budget, Share
+from outlay.report import (
+    Bin,
+    CohortRow,
+    Health,
+    ModelGap,
+    MomentReport,
+    OnTime,
+    Percentile,
+    Report,
+    Row,
+    Segment,
+    Slow,
+    Source,
+    Verdict,
+)
+from outlay.stages import term_of
+from outlay.units import NS_PER_MS, NS_PER_US
+
+MS, US = NS_PER_MS, NS_PER_US
+LONG = "orchestrator-for-regulated-regions-eu-west-canary"
+
+
+def rows(*cells: tuple[str, int, int, Share | None]) -> tuple[Row, ...]:
+    return tuple(
+        Row(
+            entry=entry,
+            term=term_of(entry),
+            typical_ns=typical_ns,
+            tail_ns=tail_ns,
+            budget_ns=share and share.limit_ns,
+            owner=share and share.owner,
+        )
+        for entry, typical_ns, tail_ns, share in cells
+    )
+
+
+Cell = tuple[str, int] | tuple[str, int, int | None] | tuple[str, int, int | None, bool]
+
+
+def path(*cells: Cell) -> tuple[Segment, ...]:
+    """Segments one after the other: entry, duration, and where needed the clock error and whether it is ambiguous."""
+    segments, at_ns = [], 0
+    for entry, duration_ns, *more in cells:
+        error_ns = more[0] if more else 0
+        segments.append(
+            Segment(entry=entry, start_ns=at_ns, duration_ns=duration_ns, error_ns=error_ns, ambiguous=len(more) > 1)
+        )
+        at_ns += duration_ns
+    return tuple(segments)
+
+
+def slow(name: str, segments: tuple[Segment, ...], outcome: str = "ok", **dimensions: str) -> Slow:
+    return Slow(
+        id=name,
+        total_ns=sum(segment.duration_ns for segment in segments),
+        outcome=outcome,
+        dimensions=dimensions,
+        segments=segments,
+        ambiguous_ns=sum(segment.duration_ns for segment in segments if segment.ambiguous),
+    )
+
+
+def bins(low_ns: float, ratio: float, counts: tuple[int, ...]) -> tuple[Bin, ...]:
+    """Adjacent bins, each `ratio` times as wide as the one before."""
+    return tuple(
+        Bin(low_ns=low_ns * ratio**place, high_ns=low_ns * ratio ** (place + 1), count=count)
+        for place, count in enumerate(counts)
+    )
+
+
+def refused(level: float, needs: int, has: int) -> Percentile:
+    return Percentile(level=level, value_ns=None, why=f"p{level:g} needs {needs} interactions, there are {has}")
+
+
+def known(level: float, value_ns: float, low_ns: float, high_ns: float | None) -> Percentile:
+    return Percentile(level=level, value_ns=value_ns, interval_ns=(low_ns, high_ns))
+
+
+VOICE_SHARES = (
+    Share(entry="client/uplink*", limit_ns=90 * MS, owner="network"),
+    Share(entry="client/downlink*", limit_ns=60 * MS, owner="network"),
+    Share(entry="*/hold", limit_ns=200 * MS, owner="voice-settings"),
+    Share(entry="asr/*", limit_ns=120 * MS, owner="speech"),
+    Share(entry="llm/queue*", limit_ns=50 * MS, owner="platform"),
+    Share(entry="llm/infer*", limit_ns=200 * MS, owner="model-serving"),
+    Share(entry="*/unattributed*", limit_ns=None, owner="observability"),
+)
+NETWORK_UP, NETWORK_DOWN, HOLD, ASR, LLM_QUEUE, LLM_INFER, NOBODY = VOICE_SHARES
+
+VOICE_ACCOUNT = rows(
+    ("llm/queue.wait", 12 * MS, 486 * MS, LLM_QUEUE),
+    ("llm/queue.cold_start", 0, 148 * MS, LLM_QUEUE),
+    ("client/uplink.excess", 9 * MS, 131 * MS, NETWORK_UP),
+    ("client/uplink.tls", 0, 62 * MS, NETWORK_UP),
+    ("client/uplink.connect", 0, 31 * MS, NETWORK_UP),
+    ("client/uplink.floor", 38 * MS, 39 * MS, NETWORK_UP),
+    ("vad/hold", 200 * MS, 200 * MS, HOLD),
+    ("asr/infer", 62 * MS, 96 * MS, ASR),
+    ("asr/unattributed.tokenize->dispatch", 6 * MS, 55 * MS, ASR),
+    ("engine/unattributed.tokenize->dispatch", 8 * MS, 74 * MS, NOBODY),
+    (f"{LONG}/unattributed.policy-check->llm-request", 4 * MS, 9 * MS, NOBODY),
+    ("llm/infer.prefill", 96 * MS, 92 * MS, LLM_INFER),
+    ("llm/infer.decode", 41 * MS, 43 * MS, LLM_INFER),
+    ("moderation/uplink..downlink", 18 * MS, 24 * MS, None),
+    ("tts/infer", 51 * MS, 58 * MS, None),
+    ("client/downlink.floor", 37 * MS, 38 * MS, NETWORK_DOWN),
+    ("client/downlink.excess", 4 * MS, 12 * MS, NETWORK_DOWN),
+    ("client/stream", 20 * MS, 40 * MS, None),
+    ("client/render", 11 * MS, 11 * MS, None),
+    ("gateway/auth", 900 * US, 1_400 * US, None),
+    ("gateway/route", 700 * US, 1_900 * US, None),
+    ("gateway/admit", 120 * US, 160 * US, None),
+    ("client/encode", 1_800 * US, 2_100 * US, None),
+    ("client/uplink.dns", 0, 2_700 * US, NETWORK_UP),
+)
+
+VOICE_SLOWEST = (
+    slow(
+        "4bf92f3577b34da6a3ce929d0e0e4736",
+        path(
+            ("vad/hold", 200 * MS),
+            ("client/uplink.connect", 74 * MS),
+            ("client/uplink.tls", 146 * MS),
+            ("client/uplink.excess", 92 * MS, 11 * MS),
+            ("asr/infer", 104 * MS, 11 * MS),
+            ("engine/unattributed.tokenize->dispatch", 88 * MS),
+            ("moderation/uplink..downlink", 31 * MS, 0, True),
+            ("llm/queue.cold_start", 1_640 * MS),
+            ("llm/infer.prefill", 94 * MS),
+            ("tts/infer", 61 * MS, 0, True),
+            ("client/downlink.excess", 44 * MS, 11 * MS),
+            ("client/stream", 40 * MS),
+            ("client/render", 11 * MS),
+        ),
+        site="lon",
+        version="2026-07-3",
+    ),
+    slow(
+        "00f067aa0ba902b7",
+        path(
+            ("vad/hold", 200 * MS),
+            ("client/uplink.floor", 38 * MS, None),
+            ("asr/infer", 81 * MS, None),
+            (f"{LONG}/unattributed.policy-check->llm-request", 120 * MS),
+            ("llm/queue.wait", 1_212 * MS),
+            ("llm/infer.prefill", 97 * MS),
+            ("llm/infer.decode", 43 * MS),
+            ("client/downlink.floor", 37 * MS, None),
+            ("client/render", 12 * MS),
+        ),
+        outcome="timeout",
+        site="fra",
+        version="2026-07-4",
+    ),
+    slow("c0ffee", path(("llm/queue.wait", 1_502 * MS), ("llm/infer", 160 * MS, 0, True)), site="lon"),
+)
+
+VOICE = MomentReport(
+    moment="voice-turn",
+    n=1_200,
+    started=1_240,
+    effective_n=410.0,
+    outcomes={"ok": 1_194, "aborted": 4, "timeout": 2},
+    validity="valid",
+    validity_why=None,
+    total=(
+        known(50, 612 * MS, 604 * MS, 621 * MS),
+        known(95, 1_010 * MS, 962 * MS, 1_090 * MS),
+        known(99, 1_560 * MS, 1_380 * MS, 1_960 * MS),
+    ),
+    served=(
+        known(50, 611 * MS, 603 * MS, 620 * MS),
+        known(95, 1_002 * MS, 956 * MS, 1_081 * MS),
+        known(99, 1_520 * MS, 1_350 * MS, 1_880 * MS),
+    ),
+    budget=Budget(
+        limit_ns=800 * MS,
+        percentile=99,
+        thresholds={"noticeable": 500 * MS, "disruptive": 1_500 * MS},
+        shares=VOICE_SHARES,
+    ),
+    on_time=OnTime(share=0.9183, interval=(0.9, 0.9332), over=98),
+    verdict=Verdict(state="FAIL", why="98 of 1200 over the limit; the true share is 5.7 % to 11.4 %, 1 % is allowed"),
+    typical_ns=sum(row.typical_ns for row in VOICE_ACCOUNT),
+    typical_label="mean of 120 around the median",
+    tail_ns=sum(row.tail_ns for row in VOICE_ACCOUNT),
+    tail_label="mean of the slowest 1 % (12)",
+    account=VOICE_ACCOUNT,
+    typical_gap=ModelGap(total_ns=sum(row.typical_ns for row in VOICE_ACCOUNT), low_ns=250 * MS, high_ns=268 * MS),
+    tail_gap=ModelGap(total_ns=sum(row.tail_ns for row in VOICE_ACCOUNT), low_ns=289 * MS, high_ns=313 * MS),
+    bins=bins(
+        380 * MS,
+        1.06,
+        (2, 9, 31, 84, 148, 201, 214, 172, 118, 71, 40, 22, 14, 11, 9, 8, 7, 6, 5, 5, 4, 4, 3, 2, 1, 1, 0, 1, 0, 1),
+    ),
+    cohorts=(
+        CohortRow(
+            key={"site": "lon", "version": "2026-07-3"},
+            n=702,
+            p50=known(50, 601 * MS, 592 * MS, 612 * MS),
+            p99=known(99, 1_210 * MS, 1_080 * MS, 1_540 * MS),
+            on_time=OnTime(share=0.951, interval=(0.932, 0.965), over=34),
+            leading="vad/hold",
+        ),
+        CohortRow(
+            key={"site": "fra", "version": "2026-07-4"},
+            n=431,
+            p50=known(50, 634 * MS, 618 * MS, 655 * MS),
+            p99=known(99, inf, 1_620 * MS, inf),
+            on_time=OnTime(share=0.865, interval=(0.829, 0.895), over=58),
+            leading="llm/queue.wait",
+        ),
+        CohortRow(
+            key={"site": None, "version": "2026-07-4"},
+            n=67,
+            p50=known(50, 622 * MS, 580 * MS, 671 * MS),
+            p99=refused(99, 299, 67),
+            on_time=OnTime(share=0.91, interval=(0.816, 0.959), over=6),
+            leading=f"{LONG}/unattributed.policy-check->llm-request",
+        ),
+    ),
+    slowest=VOICE_SLOWEST,
+    health=(
+        Health(kind="incomplete", count=40, example="trace 9f1c: no mark playout-start"),
+        Health(kind="clock-skew", count=212, example="phone-7 against edge-lon: +65.9 ms ± 11.0 ms"),
+        Health(kind="missing-value", count=3, example="gen_ai.latency.time_in_queue is -48 s on span a81f"),
+    ),
+)
+
+ALERT_SHARES = (
+    Share(entry="camera/*", limit_ns=40 * MS, owner="device"),
+    Share(entry="vision/*", limit_ns=60 * MS, owner="vision"),
+)
+ALERT_ACCOUNT = rows(
+    ("camera/capture", 16_700 * US, 33_300 * US, ALERT_SHARES[0]),
+    ("camera/encode", 3_100 * US, 4_400 * US, ALERT_SHARES[0]),
+    ("vision/queue.batch", 4_000 * US, 9_800 * US, ALERT_SHARES[1]),
+    ("vision/infer", 21_400 * US, 23_000 * US, ALERT_SHARES[1]),
+    ("vision/postprocess", 2_200 * US, 2_300 * US, ALERT_SHARES[1]),
+    ("brake/actuate", 18_000 * US, 18_900 * US, None),
+)
+ALERT = MomentReport(
+    moment="safety-alert",
+    n=48_210,
+    started=48_210,
+    outcomes={"ok": 48_210},
+    validity="valid",
+    validity_why=None,
+    total=(
+        known(50, 65_300 * US, 65_100 * US, 65_500 * US),
+        known(95, 79_800 * US, 79_300 * US, 80_400 * US),
+        known(99, 88_600 * US, 87_500 * US, 89_900 * US),
+    ),
+    served=(),
+    budget=Budget(limit_ns=150 * MS, percentile=99, shares=ALERT_SHARES),
+    on_time=OnTime(share=0.99996, interval=(0.99985, 0.99999), over=2),
+    verdict=Verdict(
+        state="PASS", why="2 of 48210 over the limit; the true share is 0.000503 % to 0.015 %, 1 % is allowed"
+    ),
+    typical_ns=sum(row.typical_ns for row in ALERT_ACCOUNT),
+    typical_label="mean of 4821 around the median",
+    tail_ns=sum(row.tail_ns for row in ALERT_ACCOUNT),
+    tail_label="mean of the slowest 1 % (482)",
+    account=ALERT_ACCOUNT,
+    typical_gap=ModelGap(total_ns=65_400 * US, low_ns=23_600 * US, high_ns=23_600 * US),
+    tail_gap=ModelGap(total_ns=91_700 * US, low_ns=25_300 * US, high_ns=25_300 * US),
+    bins=tuple(
+        Bin(low_ns=(50 + 4 * place) * MS, high_ns=(54 + 4 * place) * MS, count=count)
+        for place, count in enumerate((310, 4_420, 12_015, 14_870, 9_310, 4_120, 1_900, 801, 322, 98, 31, 9, 2, 2))
+    ),
+    cohorts=(),
+    slowest=(
+        slow(
+            "frame-118204",
+            path(
+                ("camera/capture", 33_300 * US),
+                ("camera/encode", 5_200 * US),
+                ("vision/queue.batch", 71_000 * US),
+                ("vision/infer", 23_400 * US),
+                ("brake/actuate", 19_000 * US),
+            ),
+        ),
+    ),
+    health=(),
+)
+
+DOCUMENT_ACCOUNT = rows(
+    ("llm/uplink..downlink", 4_200 * MS, 9_600 * MS, None),
+    ("retrieval/uplink..downlink", 310 * MS, 640 * MS, None),
+    ("worker/queue.broker", 95 * MS, 2_350 * MS, None),
+    ("worker/preprocess", 820 * MS, 1_240 * MS, None),
+    ("app/unattributed", 44 * MS, 47 * MS, None),
+)
+DOCUMENT = MomentReport(
+    moment="document-analysis",
+    n=74,
+    started=75,
+    outcomes={"ok": 74},
+    validity="small",
+    validity_why="p99 needs 299 interactions, there are 74",
+    total=(
+        known(50, 5_300 * MS, 4_900 * MS, 5_900 * MS),
+        known(95, 11_400 * MS, 9_100 * MS, None),
+        refused(99, 299, 74),
+    ),
+    served=(),
+    budget=Budget(limit_ns=12_000 * MS, percentile=95),
+    on_time=OnTime(share=0.9595, interval=(0.887, 0.986), over=3),
+    verdict=Verdict(
+        state="UNDECIDED", why="3 of 74 over the limit; the true share is 0.844 % to 11.4 %, 5 % is allowed", more=212
+    ),
+    typical_ns=sum(row.typical_ns for row in DOCUMENT_ACCOUNT),
+    typical_label="mean of 8 around the median",
+    tail_ns=sum(row.tail_ns for row in DOCUMENT_ACCOUNT),
+    tail_label="mean of the slowest 5 % (4)",
+    account=DOCUMENT_ACCOUNT,
+    typical_gap=ModelGap(total_ns=5_469 * MS, low_ns=820 * MS, high_ns=5_330 * MS),
+    tail_gap=ModelGap(total_ns=13_877 * MS, low_ns=1_240 * MS, high_ns=11_480 * MS),
+    bins=bins(640 * MS, 1.33, (1, 0, 2, 4, 9, 14, 18, 12, 7, 3, 2, 0, 1, 1)),
+    cohorts=(),
+    slowest=(
+        slow(
+            "doc|7 `quoted` <b>",
+            path(
+                ("worker/queue.broker", 8_100 * MS),
+                ("worker/preprocess", 1_300 * MS),
+                ("llm/uplink..downlink", 14_900 * MS),
+            ),
+        ),
+    ),
+    health=(Health(kind="unsplit-call", count=148, example="llm POST /v1/messages: only the caller's span"),),
+)
+
+FAILING_ACCOUNT = rows(
+    ("llm/queue.wait", 40 * MS, 2_100 * MS, None),
+    ("llm/infer", 350 * MS, 380 * MS, None),
+    ("client/uplink", 45 * MS, 44 * MS, None),
+)
+FAILING = MomentReport(
+    moment="chat-reply",
+    n=640,
+    started=640,
+    outcomes={"ok": 590, "error": 31, "refused": 19},
+    validity="valid",
+    validity_why=None,
+    total=(
+        known(50, 460 * MS, 441 * MS, 477 * MS),
+        known(95, inf, inf, inf),
+        known(99, inf, inf, inf),
+    ),
+    served=(
+        known(50, 430 * MS, 421 * MS, 440 * MS),
+        known(95, 1_900 * MS, 1_620 * MS, 2_210 * MS),
+        known(99, 2_700 * MS, 2_380 * MS, 3_400 * MS),
+    ),
+    budget=Budget(limit_ns=2_000 * MS, percentile=99),
+    on_time=OnTime(share=0.886, interval=(0.859, 0.908), over=73),
+    verdict=Verdict(state="FAIL", why="73 of 640 over the limit; the true share is 9.05 % to 14.1 %, 1 % is allowed"),
+    typical_ns=435 * MS,
+    typical_label="mean of 64 around the median",
+    tail_ns=2_524 * MS,
+    tail_label="mean of the slowest 1 % (6)",
+    account=FAILING_ACCOUNT,
+    typical_gap=ModelGap(total_ns=435 * MS, low_ns=350 * MS, high_ns=350 * MS),
+    tail_gap=ModelGap(total_ns=2_524 * MS, low_ns=380 * MS, high_ns=380 * MS),
+    bins=bins(60 * MS, 1.4, (3, 8, 22, 90, 210, 140, 41, 26, 21, 17, 9, 3)),
+    cohorts=tuple(
+        CohortRow(
+            key={"tenant": f"tenant-{number:03d}", "site": ("lon", "fra", None)[number % 3]},
+            n=5 + number % 7,
+            p50=known(50, (380 + 3 * number) * MS, (300 + 3 * number) * MS, None),
+            p99=refused(99, 299, 5 + number % 7),
+            on_time=None,
+            leading="llm/infer" if number % 2 else "llm/queue.wait",
+        )
+        for number in range(120)
+    ),
+    slowest=(),
+    health=(),
+)
+
+UNBUDGETED_ACCOUNT = rows(
+    ("engine/infer.prefill", 57_810 * US, 57_900 * US, None),
+    ("engine/infer.decode", 138_300 * US, 138_350 * US, None),
+    ("engine/unattributed.tokenize->dispatch", 58_750 * US, 58_600 * US, None),
+    ("engine/queue.wait", 50 * US, 50 * US, None),
+)
+UNBUDGETED = MomentReport(
+    moment="llm_request",
+    n=1,
+    started=1,
+    outcomes={"ok": 1},
+    validity="small",
+    validity_why="p99 needs 299 interactions, there are 1",
+    total=(refused(50, 6, 1), refused(95, 72, 1), refused(99, 299, 1)),
+    served=(),
+    budget=None,
+    on_time=None,
+    verdict=None,
+    typical_ns=254_910 * US,
+    typical_label="the median interaction",
+    tail_ns=254_900 * US,
+    tail_label="the slowest interaction",
+    account=UNBUDGETED_ACCOUNT,
+    typical_gap=ModelGap(total_ns=254_910 * US, low_ns=196_110 * US, high_ns=196_110 * US),
+    tail_gap=None,
+    bins=(),
+    cohorts=(),
+    slowest=(),
+    health=(),
+)
+
+EMPTY = MomentReport(
+    moment="nightly-digest",
+    n=0,
+    started=12,
+    outcomes={},
+    validity="small",
+    validity_why="p99 needs 299 interactions, there are 0",
+    total=(refused(50, 6, 0), refused(95, 72, 0), refused(99, 299, 0)),
+    served=(),
+    budget=Budget(limit_ns=60_000 * MS, percentile=95),
+    on_time=None,
+    verdict=Verdict(state="UNDECIDED", why="nothing was measured", more=None),
+    typical_ns=None,
+    typical_label="",
+    tail_ns=None,
+    tail_label="",
+    account=(),
+    typical_gap=None,
+    tail_gap=None,
+    bins=(),
+    cohorts=(),
+    slowest=(),
+    health=(Health(kind="incomplete", count=12, example="digest-1: no end"),),
+)
+
+SAMPLE = Report(
+    sources=(
+        Source(name="traces/july.jsonl", format="otlp-json", records=592_320, unit="spans"),
+        Source(name="vllm/requests.json", format="vllm-requests", records=818, unit="interactions"),
+    ),
+    moments=(VOICE, ALERT, DOCUMENT, FAILING, UNBUDGETED, EMPTY),
+    by=("site", "version"),
+    filters={"hardware": "l4"},
+)
