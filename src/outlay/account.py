@@ -271,9 +271,7 @@ def _hands_over(span: Span) -> bool:
 def _distinct(spans: Sequence[Span]) -> tuple[Span, ...]:
     """One span an id: the earliest, then the longest, whatever the order of arrival."""
     kept: dict[str, Span] = {}
-    for span in sorted(
-        spans, key=lambda span: (span.start_ns, -span.end_ns, span.name, span.component, str(span.stage))
-    ):
+    for span in sorted(spans, key=lambda span: (span.start_ns, -span.end_ns, repr(span))):
         kept.setdefault(span.id, span)
     return tuple(kept.values())
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from outlay.budget import ChainStep, Moment
 from outlay.engines import ENGINE_KEYS, engine_stages
-from outlay.interaction import HARDWARE, SITE, VERSION, Interaction, Mark, Note, Span
+from outlay.interaction import HARDWARE, SITE, SOURCE, VERSION, Interaction, Mark, Note, Span
 from outlay.mapping import MARK_KEY, MOMENT_KEY, UNSPLIT_CALL, Rules, matches
 from outlay.stages import entry, joint, split_entry
 from outlay.trace import Scalar, TraceSpan
@@ -366,6 +366,11 @@ def _joined(entries: Sequence[str]) -> tuple[str, str]:
     return pairs[-1][0], stage
 
 
+def from_source(interaction: Interaction, source: str) -> Interaction:
+    """The interaction with the input it was read from as its dimension `source`."""
+    return replace(interaction, dimensions={**interaction.dimensions, SOURCE: source})
+
+
 class Assembler:
     """Groups spans that arrive in any order by trace, and lets a trace go when it is complete enough.
 
@@ -379,28 +384,33 @@ class Assembler:
         self._rules = rules
         self._moments = moments
         self._patience = patience
-        self._open: OrderedDict[str, tuple[int, list[TraceSpan]]] = OrderedDict()
+        self._open: OrderedDict[str, tuple[int, list[TraceSpan], str | None]] = OrderedDict()
         self._gone: OrderedDict[str, None] = OrderedDict()
         self._arrived = 0
 
-    def add(self, span: TraceSpan) -> Iterator[Interaction | Note]:
-        """Take one span; yields whatever that completes."""
+    def add(self, span: TraceSpan, source: str | None = None) -> Iterator[Interaction | Note]:
+        """Take one span; yields whatever that completes. `source` names the input, for the dimension of that name."""
         self._arrived += 1
         known = self._open.pop(span.trace, None)
         if known is None and span.trace in self._gone:
             yield Note(kind="late-span", text=f"span {span.id} ({span.name}) of trace {span.trace}")
             return
-        spans = known[1] if known else []
+        spans, source = known[1:] if known else ([], source)
         spans.append(span)
-        self._open[span.trace] = (self._arrived, spans)
+        self._open[span.trace] = (self._arrived, spans, source)
         while self._open and next(iter(self._open.values()))[0] <= self._arrived - self._patience:
-            trace, (_, complete) = self._open.popitem(last=False)
+            trace, (_, complete, source) = self._open.popitem(last=False)
             self._gone[trace] = None
             if len(self._gone) > self._patience:
                 self._gone.popitem(last=False)
-            yield from assemble(complete, self._rules, self._moments)
+            yield from self._assembled(complete, source)
 
     def finish(self) -> Iterator[Interaction]:
         """Everything still open, in order of arrival."""
         while self._open:
-            yield from assemble(self._open.popitem(last=False)[1][1], self._rules, self._moments)
+            _, complete, source = self._open.popitem(last=False)[1]
+            yield from self._assembled(complete, source)
+
+    def _assembled(self, spans: Sequence[TraceSpan], source: str | None) -> Iterator[Interaction]:
+        made = assemble(spans, self._rules, self._moments)
+        return made if source is None else (from_source(interaction, source) for interaction in made)

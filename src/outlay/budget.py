@@ -35,9 +35,13 @@ class Budget:
             raise ValueError("a budget's limit must be above 0")
         if not 0 < self.percentile < 100:
             raise ValueError("a budget's percentile must lie between 0 and 100, for example 99")
-        over_ns = sum(share.limit_ns for share in self.shares if share.limit_ns is not None) - self.limit_ns
-        if over_ns > 0:
-            raise ValueError(f"the shares exceed the limit by {over_ns} ns")
+        if self.unassigned_ns < 0:
+            raise ValueError(f"the shares exceed the limit by {-self.unassigned_ns} ns")
+
+    @property
+    def unassigned_ns(self) -> int:
+        """What is left of the limit after all shares: nobody answers for it yet."""
+        return self.limit_ns - sum(share.limit_ns for share in self.shares if share.limit_ns is not None)
 
     def share_of(self, entry: str) -> Share | None:
         """The share that answers for an entry; None when no share names it."""

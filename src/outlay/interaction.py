@@ -23,6 +23,8 @@ OUTCOMES: Mapping[Outcome, str] = {
 
 # The dimensions that Outlay itself reads; producers may add their own.
 SITE, VERSION, HARDWARE, SHAPE = "site", "version", "hardware", "shape"
+# The input an interaction was read from; only told when asked for.
+SOURCE = "source"
 
 NOTE_KINDS: Mapping[str, str] = {
     "async-after-end": "spans that go on after the answer; they are not on the person's path",
@@ -41,6 +43,7 @@ NOTE_KINDS: Mapping[str, str] = {
     "outside-window": "time before or after what this data shows; it is in no number here",
     "overlapping-attempts": "redirects or retries inside one request",
     "too-many-rows": "distinct unnamed edges beyond what a cohort keeps apart",
+    "unnamed-time": "interactions of which more than 5 % and 50 ms is unattributed",
     "unsplit-call": "calls seen only by their caller: network, queue and model are one row",
 }
 

@@ -188,18 +188,25 @@ def check_stage(name: str) -> str:
 
     Raises ValueError otherwise. `unattributed` may carry any part: the edge or span nobody named.
     """
+    if not _is_stage(name):
+        raise ValueError(f"{name!r} is not a stage; see docs/stages.md for the closed list")
+    return name
+
+
+def _is_stage(name: str) -> bool:
     if name in _NAMES or name.startswith(UNATTRIBUTED + "."):
-        return name
+        return True
     first, joint, last = name.partition(JOINT)
-    if joint and first in _NAMES and last in _NAMES and _position(first) < _position(last):
-        return name
-    raise ValueError(f"{name!r} is not a stage; see docs/stages.md for the closed list")
+    return bool(joint) and first in _NAMES and last in _NAMES and _position(first) < _position(last)
 
 
 def joint(first: str, last: str) -> str:
-    """The name for all of `first` through `last` together, in either order given; the stage itself when equal."""
-    start, end = sorted((first.partition(JOINT)[0], last.rpartition(JOINT)[2]), key=_position)
-    return start if start == end else f"{start}{JOINT}{end}"
+    """The name for all of `first` through `last` together, in either order given; the stage itself when equal.
+
+    Each may be a joint name itself.
+    """
+    names = sorted((*first.split(JOINT), *last.split(JOINT)), key=_position)
+    return names[0] if names[0] == names[-1] else f"{names[0]}{JOINT}{names[-1]}"
 
 
 def _position(name: str) -> tuple[int, int]:
@@ -218,10 +225,8 @@ def split_entry(name: str) -> tuple[str, str]:
     # Stage names are closed, so the first "/" that is followed by one is the border.
     start = 0
     while (cut := name.find("/", start)) >= 0:
-        tail = name[cut + 1 :]
-        head = tail.partition(".")[0]
-        if head in _STAGE:
-            return name[:cut], tail
+        if _is_stage(name[cut + 1 :]):
+            return name[:cut], name[cut + 1 :]
         start = cut + 1
     raise ValueError(f"{name!r} is not an entry; entries read component/stage or component/stage.part")
 
@@ -234,21 +239,14 @@ def term_of(name: str) -> str:
     members belong to different terms cannot be given to either: it is unattributed between them.
     """
     component, stage = split_entry(name)
-    if stage.startswith(UNATTRIBUTED):
-        return UNATTRIBUTED
-    first, is_joint, last = stage.partition(JOINT)
-    if not is_joint:
-        return _term(component, stage)
-    between = {_term(component, member) for member in _members(first, last)}
-    return between.pop() if len(between) == 1 else UNATTRIBUTED
+    terms = {_term(component, member) for member in _members(stage)}
+    return terms.pop() if len(terms) == 1 else UNATTRIBUTED
 
 
 def may_hold_model_time(name: str) -> bool:
     """Whether some of the row could be the model: its own row, or a joint one that spans it."""
     _, stage = split_entry(name)
-    first, is_joint, last = stage.partition(JOINT)
-    names = _members(first, last) if is_joint else [stage]
-    return any(member.partition(".")[0] in MODEL_STAGES for member in names)
+    return any(member.partition(".")[0] in MODEL_STAGES for member in _members(stage))
 
 
 def is_model_time(name: str) -> bool:
@@ -256,7 +254,11 @@ def is_model_time(name: str) -> bool:
     return term_of(name) == "model"
 
 
-def _members(first: str, last: str) -> list[str]:
+def _members(stage: str) -> list[str]:
+    """The names that a joint name stands for; any other is its own. An unnamed edge may hold the joint's sign too."""
+    first, is_joint, last = stage.partition(JOINT)
+    if not is_joint or stage.startswith(UNATTRIBUTED):
+        return [stage]
     return [name for name in stage_names() if _position(first) <= _position(name) <= _position(last)]
 
 

@@ -176,8 +176,6 @@ def _shares(budget: "Budget") -> "Table":
     from rich.table import Table
     from rich.text import Text
 
-    from outlay.formats.spec import unassigned_ns
-
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("  entries", overflow="fold")
     table.add_column("share", justify="right", no_wrap=True)
@@ -185,7 +183,7 @@ def _shares(budget: "Budget") -> "Table":
     for share in budget.shares:
         limit = "-" if share.limit_ns is None else format_duration(share.limit_ns)
         table.add_row(Text(f"  {share.entry}"), limit, Text(share.owner or "-"))
-    table.add_row("  unassigned", format_duration(unassigned_ns(budget)), "-", style="dim")
+    table.add_row("  unassigned", format_duration(budget.unassigned_ns), "-", style="dim")
     return table
 
 
@@ -202,8 +200,6 @@ def _moment(moment: "Moment") -> dict[str, object]:
 
 
 def _budget(budget: "Budget") -> dict[str, object]:
-    from outlay.formats.spec import unassigned_ns
-
     return {
         "limit_ns": budget.limit_ns,
         "percentile": budget.percentile,
@@ -211,7 +207,7 @@ def _budget(budget: "Budget") -> dict[str, object]:
         "shares": [
             _stated({"entry": share.entry, "limit_ns": share.limit_ns, "owner": share.owner}) for share in budget.shares
         ],
-        "unassigned_ns": unassigned_ns(budget),
+        "unassigned_ns": budget.unassigned_ns,
     }
 
 

@@ -36,7 +36,7 @@ def explain(  # noqa: PLR0913, PLR0917 - one parameter an option is what Typer r
     ] = None,
     moment: Annotated[str | None, typer.Option("--moment", "-m", metavar="NAME", help="Only this moment.")] = None,
     by: Annotated[
-        str, typer.Option("--by", metavar="DIM,...", help="Split by site, version, hardware, shape or your own.")
+        str, typer.Option("--by", metavar="DIM,...", help="Split by site, version, hardware, shape, source, ...")
     ] = "",
     where: Annotated[
         list[str] | None,
@@ -137,8 +137,8 @@ def _seen(question: "Question", paths: list[str], spec: "Spec") -> str:
     moments = gather_paths(paths, open_question, spec.rules).gathering.moments
     seen = [f"moments: {', '.join(sorted(moments))}"]
     for place, name in enumerate(question.where):
-        values = sorted({str(key[place]) for cohorts in moments.values() for key in cohorts.by})
-        seen.append(f"{name}: {', '.join(values[:10])}")
+        values = sorted({key[place] or "" for cohorts in moments.values() for key in cohorts.by} - {""})
+        seen.append(f"{name}: {', '.join(values[:10]) or 'in no interaction'}")
     return "the data has " + "; ".join(seen)
 
 
@@ -150,7 +150,7 @@ def _print(report: "Report", *, json: bool, markdown: bool) -> None:
     elif markdown:
         from outlay.render.markdown import to_markdown
 
-        print(to_markdown(report))
+        print(to_markdown(report), end="")
     else:
         from rich.console import Console
 

@@ -13,13 +13,13 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, BinaryIO
 
-from outlay.assembly import Assembler, wanted_keys
+from outlay.assembly import Assembler, from_source, wanted_keys
 from outlay.explain import Gathering, Question
 from outlay.explain.gather import retarget
 from outlay.formats.codec import FormatError, Item, Shard
 from outlay.formats.log import write_line
 from outlay.formats.reading import read, splits
-from outlay.interaction import Interaction, Note
+from outlay.interaction import SOURCE, Interaction, Note
 from outlay.mapping import Rule, Rules
 from outlay.report import Source
 from outlay.trace import TraceSpan
@@ -170,16 +170,18 @@ def _take_all(
     part: _Part,
     take: Callable[[Interaction | Note], None],
 ) -> None:
-    moments = part.gathering.question.moments
+    question = part.gathering.question
+    source = Path(name).name if SOURCE in question.by or SOURCE in question.where else None
     records, unit = 0, "interactions"
     for item in items:
         if isinstance(item, TraceSpan):
             records, unit = records + 1, "spans"
-            for made in assembler.add(item):
-                take(made)
+            for complete in assembler.add(item, source):
+                take(complete)
         elif isinstance(item, Interaction):
             records += 1
-            take(retarget(item, moments))
+            made = retarget(item, question.moments)
+            take(made if source is None else from_source(made, source))
         else:
             take(item)
     part.sources[name] = Source(name=name, format=form, records=records, unit=unit)

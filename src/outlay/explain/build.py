@@ -27,17 +27,18 @@ from outlay.report import (
     Source,
     Verdict,
 )
-from outlay.stages import is_model_time, may_hold_model_time, term_of
+from outlay.sketch import nearest_rank
+from outlay.stages import UNATTRIBUTED, entry, is_model_time, may_hold_model_time, split_entry, term_of
 
 LEVELS = (50.0, 95.0, 99.0)
 
 # The typical interaction is the mean of those around the median: single ones are too noisy to show.
 TYPICAL_BAND = (0.45, 0.55)
 
-# Time that nobody names is worth a warning from these on (measurement of real traces: below, it is rounding).
-UNNAMED_SHARE, UNNAMED_NS = 0.05, 50_000_000
-
 BINS = 60
+
+# Span names with ids in them make an edge each; beyond so many rows, edges nobody named are told by component only.
+MOST_ROWS = 200
 
 
 def build_report(gathering: Gathering, sources: Sequence[Source]) -> Report:
@@ -70,6 +71,10 @@ def _moment(cohorts: MomentCohorts, gathering: Gathering) -> MomentReport:
     if whole.sketch.failed:
         served = tuple(_percentile(whole, level, worth, served_only=True) for level in LEVELS)
     typical, tail = _typical(whole), _tail(whole, budget)
+    rows = len(typical.entries.keys() | tail.entries.keys())
+    if rows > MOST_ROWS:
+        typical, tail = _without_edges(typical), _without_edges(tail)
+        cohorts.note("too-many-rows", f"{rows} rows; unattributed edges are summed by component", count=rows)
     return MomentReport(
         moment=cohorts.moment.name or "(no interactions)",
         n=whole.measured,
@@ -80,7 +85,7 @@ def _moment(cohorts: MomentCohorts, gathering: Gathering) -> MomentReport:
         total=total,
         served=served,
         budget=budget,
-        on_time=_on_time(whole, budget),
+        on_time=_on_time(whole, budget, worth),
         verdict=_verdict(whole, budget, worth),
         typical_ns=typical.total_ns,
         typical_label=typical.label,
@@ -105,12 +110,12 @@ def _worth(cohort: Cohort) -> float | None:
     n = cohort.sketch.served
     if not n:
         return None
-    rank = math.ceil(0.99 * n)
-    slow = cohort.slowest.items()[: max(1, n - rank)]
+    slow = cohort.slowest.items()[: max(1, n - _rank(0.99, n))]
     if cohort.complete:
-        in_order = sorted(cohort.slowest.items(), key=lambda record: (record.start_ns, record.id))
-        place = {record.id: number for number, record in enumerate(in_order)}
-        places = [place[record.id] for record in slow]
+        # Kept are the slowest first, so the first of them are `slow`.
+        kept = cohort.slowest.items()
+        in_order = sorted(range(n), key=lambda place: (kept[place].start_ns, kept[place].id))
+        places = [arrival for arrival, place in enumerate(in_order) if place < len(slow)]
     else:
         places = cohort.arrivals.ranks(record.start_ns for record in slow)
     exceeded = np.zeros(n, dtype=bool)
@@ -124,25 +129,34 @@ def _percentile(cohort: Cohort, level: float, worth: float | None, *, served_onl
     needed = smallest_n(q)
     if n < needed:
         return Percentile(level=level, value_ns=None, why=f"p{level:g} needs {needed} interactions, there are {n}")
-    # Correlation was measured on the served ones; failures are taken to add no information beyond it.
-    shrunk = None if worth is None or not cohort.sketch.served else worth / cohort.sketch.served * n
-    ranks = rank_interval(n, q, effective_n=shrunk)
+    ranks = rank_interval(n, q, effective_n=worth if served_only else _all_worth(cohort, worth))
     interval = None
     if ranks is not None:
         low, high = ranks
         at_high = None if high is None else cohort.value_at_rank(high, served_only=served_only)
         interval = (cohort.value_at_rank(low, served_only=served_only), at_high)
-    value = cohort.value_at_rank(math.ceil(q * n), served_only=served_only)
+    value = cohort.value_at_rank(_rank(q, n), served_only=served_only)
     return Percentile(level=level, value_ns=value, interval_ns=interval)
 
 
-def _on_time(cohort: Cohort, budget: Budget | None) -> OnTime | None:
+def _rank(q: float, n: int) -> int:
+    """The rank of a quantile among at least one value."""
+    return nearest_rank(q, n) or 1
+
+
+def _all_worth(cohort: Cohort, worth: float | None) -> float:
+    """What all measured interactions are worth; failures are taken to cluster as the slow ones do."""
+    n, served = cohort.sketch.count, cohort.sketch.served
+    return n if worth is None or not served else min(float(n), worth / served * n)
+
+
+def _on_time(cohort: Cohort, budget: Budget | None, worth: float | None) -> OnTime | None:
     n = cohort.measured
     if budget is None or not n:
         return None
     over = cohort.sketch.over(budget.limit_ns)
-    low, high = share_interval(n - over, n)
-    return OnTime(share=(n - over) / n, interval=(low, high), over=over)
+    shrink = _all_worth(cohort, worth) / n
+    return OnTime(share=(n - over) / n, interval=share_interval((n - over) * shrink, n * shrink), over=over)
 
 
 def _verdict(cohort: Cohort, budget: Budget | None, worth: float | None) -> Verdict | None:
@@ -152,15 +166,16 @@ def _verdict(cohort: Cohort, budget: Budget | None, worth: float | None) -> Verd
     if not n:
         return Verdict(state="UNDECIDED", why="nothing was measured")
     over = cohort.sketch.over(budget.limit_ns)
-    served = cohort.sketch.served
-    shrunk = min(float(n), worth / served * n) if worth is not None and served else None
-    test = verdict(over, n, budget.percentile, shrunk)
-    allowed = 100 - budget.percentile
+    test = verdict(over, n, budget.percentile, _all_worth(cohort, worth))
     why = (
-        f"{over} of {n} over the limit; the true share is {100 * test.lower:.3g} % to {100 * test.upper:.3g} %, "
-        f"{allowed:g} % is allowed"
+        f"{over:,} of {n:,} over the limit; the true share is {_percent(test.lower)} to {_percent(test.upper)}, "
+        f"{100 - budget.percentile:g} % is allowed"
     )
     return Verdict(state=test.state, why=why, more=test.more)
+
+
+def _percent(share: float) -> str:
+    return "0 %" if share == 0 else "under 0.01 %" if share < 0.0001 else f"{100 * share:.3g} %"
 
 
 # The account of a group of interactions
@@ -192,7 +207,7 @@ def _tail(cohort: Cohort, budget: Budget | None) -> _Group:
     if not n:
         return _Group("no interactions", None, {})
     share = 1 - (budget.percentile if budget else 99.0) / 100
-    wanted = max(1, n - math.ceil((1 - share) * n) + 1)
+    wanted = n - _rank(1 - share, n) + 1
     label = "the slowest interaction" if wanted == 1 else f"mean of the slowest {100 * share:.3g} % ({wanted})"
     slow = cohort.slowest.items()[:wanted]
     weighed = [(record, 1.0) for record in slow]
@@ -207,19 +222,27 @@ def _tail(cohort: Cohort, budget: Budget | None) -> _Group:
 def _mean(label: str, weighed: Sequence[tuple[Record, float]]) -> _Group:
     sums: defaultdict[str, float] = defaultdict(float)
     for record, weight in weighed:
-        for entry, duration in record.entries:
-            sums[entry] += weight * duration
+        for name, duration in record.entries:
+            sums[name] += weight * duration
     weight = sum(weight for _, weight in weighed)
-    exact = {entry: value / weight for entry, value in sums.items()}
+    exact = {name: value / weight for name, value in sums.items()}
     total = round(sum(exact.values()))
     return _Group(label, total, _rounded(exact, total))
 
 
+def _without_edges(group: _Group) -> _Group:
+    entries: defaultdict[str, int] = defaultdict(int)
+    for name, duration in group.entries.items():
+        component, stage = split_entry(name)
+        entries[entry(component, UNATTRIBUTED) if stage.startswith(UNATTRIBUTED) else name] += duration
+    return _Group(group.label, group.total_ns, entries)
+
+
 def _rounded(exact: Mapping[str, float], total: int) -> dict[str, int]:
     """Whole nanoseconds that sum to `total`: the largest remainders are rounded up."""
-    whole = {entry: math.floor(value) for entry, value in exact.items()}
+    whole = {name: math.floor(value) for name, value in exact.items()}
     missing = total - sum(whole.values())
-    by_remainder = sorted(exact, key=lambda entry: (whole[entry] - exact[entry], entry))
+    by_remainder = sorted(exact, key=lambda name: (whole[name] - exact[name], name))
     for place in range(missing):
         whole[by_remainder[place % len(by_remainder)]] += 1
     return whole
@@ -227,15 +250,15 @@ def _rounded(exact: Mapping[str, float], total: int) -> dict[str, int]:
 
 def _rows(typical: _Group, tail: _Group, budget: Budget | None) -> tuple[Row, ...]:
     rows = []
-    for entry in {**typical.entries, **tail.entries}:
-        share = budget.share_of(entry) if budget else None
+    for name in {**typical.entries, **tail.entries}:
+        share = budget.share_of(name) if budget else None
         rows.append(
             Row(
-                entry=entry,
-                term=term_of(entry),
+                entry=name,
+                term=term_of(name),
                 # A group without the entry spent no time there: a true zero, as the group's rows sum to its total.
-                typical_ns=typical.entries.get(entry, 0),
-                tail_ns=tail.entries.get(entry, 0),
+                typical_ns=typical.entries.get(name, 0),
+                tail_ns=tail.entries.get(name, 0),
                 budget_ns=share.limit_ns if share else None,
                 owner=share.owner if share else None,
             )
@@ -246,8 +269,8 @@ def _rows(typical: _Group, tail: _Group, budget: Budget | None) -> tuple[Row, ..
 def _gap(group: _Group) -> ModelGap | None:
     if group.total_ns is None:
         return None
-    low = sum(duration for entry, duration in group.entries.items() if is_model_time(entry))
-    high = sum(duration for entry, duration in group.entries.items() if may_hold_model_time(entry))
+    low = sum(duration for name, duration in group.entries.items() if is_model_time(name))
+    high = sum(duration for name, duration in group.entries.items() if may_hold_model_time(name))
     return ModelGap(total_ns=group.total_ns, low_ns=low, high_ns=high)
 
 
@@ -267,8 +290,8 @@ def _cohort_rows(cohorts: MomentCohorts, by: Sequence[str]) -> tuple[CohortRow, 
                 n=cohort.measured,
                 p50=_percentile(cohort, 50.0, worth, served_only=False),
                 p99=_percentile(cohort, 99.0, worth, served_only=False),
-                on_time=_on_time(cohort, budget),
-                leading=max(tail, key=lambda entry: (tail[entry], entry), default=None),
+                on_time=_on_time(cohort, budget, worth),
+                leading=max(tail, key=lambda name: (tail[name], name), default=None),
             )
         )
     return tuple(sorted(rows, key=lambda row: (-row.n, [str(value) for value in row.key.values()])))

@@ -11,10 +11,15 @@ from outlay.budget import Moment
 from outlay.clocks import Call, Clocks, Offset, Offsets, calls_of, clocks_of
 from outlay.cohort import Cohort, Keep, Largest
 from outlay.interaction import Interaction, Note, dimension
-from outlay.units import MAX_NS, format_duration
+from outlay.stages import UNATTRIBUTED
+from outlay.units import MAX_NS, NS_PER_MS, format_duration
 
 # Interactions whose clocks are aligned together: bounds from all of them, before any is accounted.
 BATCH = 4096
+
+# Time that nobody names is worth saying from these on: in real traces, less is the rounding between spans.
+UNNAMED_SHARE, UNNAMED_NS = 0.05, 50 * NS_PER_MS
+_UNNAMED = f"/{UNATTRIBUTED}"
 
 # A cohort of `--by` keeps fewer accounts whole: there may be hundreds of cohorts.
 _SMALL = Keep(slowest=128, sample=128)
@@ -193,6 +198,9 @@ class Gathering:
             offsets = self._clocks.offsets(interaction.clock, clocks_of(interaction), start)
             _note_clocks(offsets, interaction, moment)
         made = account(interaction, offsets)
+        unnamed = sum([duration for name, duration in made.entries.items() if _UNNAMED in name])
+        if unnamed > UNNAMED_NS and unnamed > UNNAMED_SHARE * made.total_ns:
+            moment.note("unnamed-time", partial(_unnamed_text, interaction.id, unnamed), _order(interaction))
         for note in made.notes:
             moment.note(note.kind, note.text, _order(interaction))
         if moment.slowest.admits(made.total_ns):
@@ -214,6 +222,10 @@ def _fits(value: str | None, pattern: str) -> bool:
 def _crosses_clocks(interaction: Interaction) -> bool:
     clocks = clocks_of(interaction)
     return clocks.count(interaction.clock) != len(clocks)
+
+
+def _unnamed_text(interaction_id: str, unnamed_ns: int) -> str:
+    return f"{format_duration(unnamed_ns)} of {interaction_id}"
 
 
 def _order(interaction: Interaction) -> Order:

@@ -36,7 +36,6 @@ __all__ = [
     "preset_names",
     "preset_text",
     "spec_schema",
-    "unassigned_ns",
 ]
 
 DEFAULT_PERCENTILE = 99.0
@@ -79,11 +78,6 @@ def spec_schema() -> dict[str, object]:
         "title": "outlay.yaml",
         **msgspec.json.schema(SpecKeys),
     }
-
-
-def unassigned_ns(budget: Budget) -> int:
-    """What no share of the limit has been given to."""
-    return budget.limit_ns - sum(share.limit_ns for share in budget.shares if share.limit_ns is not None)
 
 
 # Checks that span several keys. Each yields the path below the moment, and what is wrong there.
