@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from outlay.budget import Budget, Moment
 from outlay.cli.budget import app
-from outlay.formats.spec import load_preset, load_spec, preset_names, preset_text, unassigned_ns
+from outlay.formats.spec import load_preset, load_spec, preset_names, preset_text
 from outlay.units import NS_PER_MS, NS_PER_S
 
 # name, from, to, limit in ms, percentile, sum of the shares in ms
@@ -50,7 +50,7 @@ def test_a_preset_grants_no_more_than_its_limit(
     moment, budget = preset(name)
     assert (moment.name, moment.start, moment.end) == (name, start, end)
     assert (budget.limit_ns, budget.percentile) == (limit_ms * NS_PER_MS, percentile)
-    assert unassigned_ns(budget) == (limit_ms - shares_ms) * NS_PER_MS
+    assert budget.unassigned_ns == (limit_ms - shares_ms) * NS_PER_MS
 
 
 @pytest.mark.parametrize("name", preset_names())

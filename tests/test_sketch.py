@@ -385,7 +385,7 @@ def test_a_point_of_known_values() -> None:
 
 
 def test_a_point_has_at_most_160_buckets_unless_told_otherwise() -> None:
-    # 1024 is in bucket 639; 64 log2(5669) = 798.2 and 64 log2(5731) = 799.2, so in 798 and 799.
+    # 1024 is in bucket 639; 64 log2(5669) = 798.01 and 64 log2(5731) = 799.01, so in 798 and 799.
     fits, exceeds = sketch_of([1024, 5669]).to_otel(), sketch_of([1024, 5731]).to_otel()
     assert (fits.scale, len(fits.bucket_counts)) == (6, 160)
     assert (exceeds.scale, len(exceeds.bucket_counts)) == (5, 81)  # 639 >> 1 to 799 >> 1
@@ -532,6 +532,7 @@ def test_a_record_is_this_text() -> None:
         ({"min_ns": None}, "min_ns must be a whole"),
         ({"min_ns": 1024}, "first and the last bucket"),
         ({"max_ns": 1}, "first and the last bucket"),
+        ({"max_ns": 1050}, "first and the last bucket"),  # bucket 642, two above the last
         ({"max_ns": 2**63}, "from 0 to"),
         ({"zero_count": -1}, "zero_count must be a whole"),
         ({"zero_count": None}, "zero_count must be a whole"),

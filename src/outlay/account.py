@@ -159,28 +159,30 @@ class _Forest:
         self._reference, self._offsets = interaction.clock, offsets
         self.spans = spans
         self.starts, self.ends = _aligned(spans, offsets)
+        parents = [index.get(span.parent) for span in spans]  # type: ignore[arg-type] # None is nobody's id
+        if True in [span.follows for span in spans]:
+            parents = [
+                self._holder(place, parents) if spans[place].follows else parents[place] for place in index.values()
+            ]
         self.tops: list[int] = []
         self.children: defaultdict[int, list[int]] = defaultdict(list)
-        for place, span in enumerate(spans):
-            parent = index.get(span.parent, NOBODY)  # type: ignore[arg-type] # None is nobody's id
-            if span.follows:
-                parent = self._holder(place, parent, index)
-            if parent == NOBODY:
+        for place, parent in enumerate(parents):
+            if parent is None:
                 self.tops.append(place)
             else:
                 self.children[parent].append(place)
         self._order()
 
-    def _holder(self, place: int, parent: int, index: Mapping[str, int]) -> int:
-        """The nearest ancestor still running when a span that only *follows* its parent began; nobody if none was."""
+    def _holder(self, place: int, parents: Sequence[int | None]) -> int | None:
+        """The nearest ancestor still running when a span that only *follows* its parent began; None if none was."""
         start, seen = self.starts[place], {place}
-        while parent != NOBODY and parent not in seen:
+        parent = parents[place]
+        while parent is not None and parent not in seen:
             seen.add(parent)
             if self.starts[parent] <= start < self.ends[parent] and not _hands_over(self.spans[parent]):
                 return parent
-            above = self.spans[parent].parent
-            parent = index.get(above, NOBODY) if above is not None else NOBODY
-        return NOBODY
+            parent = parents[parent]
+        return None
 
     def _order(self) -> None:
         """Latest end first; then latest start, then id, so that the input's order never shows."""

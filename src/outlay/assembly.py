@@ -5,12 +5,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from outlay.budget import ChainStep, Moment
-from outlay.engines import ENGINE_KEYS, engine_stages
+from outlay.engines import ENGINE_KEYS, engine_stages, told_duration
 from outlay.interaction import HARDWARE, SITE, SOURCE, VERSION, Interaction, Mark, Note, Span
 from outlay.mapping import MARK_KEY, MOMENT_KEY, UNSPLIT_CALL, Rules, matches
 from outlay.stages import entry, joint, split_entry
 from outlay.trace import Scalar, TraceSpan
-from outlay.units import from_s
 
 # A trace that names no moment, and that no `match` claims.
 ANY_TRACE = "trace"
@@ -36,6 +35,8 @@ _SIZE_OF = {key: name for name, keys in SIZE_KEYS.items() for key in keys}
 
 COLD_KEY = "faas.coldstart"
 FIRST_CHUNK_KEY = "gen_ai.response.time_to_first_chunk"
+
+_HANDING_OVER = ("producer", "consumer")
 
 FIRST_TOKEN = "first_token"
 MARK_EVENT = "outlay.mark"
@@ -171,7 +172,7 @@ def _interaction(
     marks: list[Mark] = []
     for span in members:
         meaning = rules.meaning(span)
-        stage = None if meaning.leaf_only and span.id in tree.children else meaning.stage
+        stage = None if meaning.leaf_only and _holds_others(tree, span) else meaning.stage
         if not ENGINE_KEYS.isdisjoint(span.attributes):
             inner = engine_stages(span, _stage_times(tree, span, rules), notes)
             spans += inner
@@ -185,7 +186,7 @@ def _interaction(
     first = roots[0]
     return windowed(
         Interaction(
-            id=first.trace if len(roots) == len(tree.roots) else f"{first.trace}/{first.id}",
+            id=first.trace if tuple(roots) == tree.roots else f"{first.trace}/{first.id}",
             moment=moment.name,
             start_ns=start,
             end_ns=end,
@@ -202,12 +203,16 @@ def _interaction(
 
 
 def _stage_times(tree: _Tree, span: TraceSpan, rules: Rules) -> dict[str, int]:
-    """How long the spans right below say that each stage took."""
+    """How long the spans below say that each stage took. What lies below a stage or another request is part of it."""
     times: defaultdict[str, int] = defaultdict(int)
-    for child in (tree.spans[child] for child in tree.children.get(span.id, ())):
-        stage = rules.meaning(child).stage
-        if stage is not None and child.end_ns is not None:
-            times[stage] += child.end_ns - child.start_ns
+    below = list(tree.children.get(span.id, ()))
+    for span_id in below:
+        inner = tree.spans[span_id]
+        stage = rules.meaning(inner).stage
+        if stage is not None and inner.end_ns is not None:
+            times[stage] += inner.end_ns - inner.start_ns
+        elif ENGINE_KEYS.isdisjoint(inner.attributes):
+            below += tree.children.get(span_id, ())
     return times
 
 
@@ -227,8 +232,6 @@ def _span(span: TraceSpan, tree: _Tree, component: str, stage: str | None, notes
         ends = [tree.spans[child].end_ns for child in tree.children.get(span.id, ())]
         end = max([span.start_ns, *(known for known in ends if known is not None)])
         notes.append(Note(kind="missing-value", text=f"span {span.id} ({span.name}) has no end"))
-    # What runs inside a producer's or consumer's hand-over was caused by it, not contained in it.
-    handed_over = parent is not None and tree.spans[parent].kind in ("producer", "consumer")
     return Span(
         id=span.id,
         parent=parent,
@@ -239,8 +242,28 @@ def _span(span: TraceSpan, tree: _Tree, component: str, stage: str | None, notes
         clock=span.clock,
         start_ns=span.start_ns,
         end_ns=end,
-        follows=parent is not None and (span.follows or span.kind == "consumer" or handed_over),
+        follows=_follows(tree, span),
     )
+
+
+def _holds_others(tree: _Tree, span: TraceSpan) -> bool:
+    return not all(_follows(tree, tree.spans[child]) for child in tree.children.get(span.id, ()))
+
+
+def _follows(tree: _Tree, span: TraceSpan) -> bool:
+    """Whether a span was caused by its parent without running inside it."""
+    parent = tree.parents[span.id]
+    if parent is None:
+        return False
+    above = tree.spans[parent]
+    return span.follows or span.kind == "consumer" or (above.kind in _HANDING_OVER and not _within(span, above))
+
+
+def _within(span: TraceSpan, above: TraceSpan) -> bool:
+    """Whether one clock saw a span run inside another; one that nobody saw end may hold anything."""
+    end = span.start_ns if span.end_ns is None else span.end_ns
+    open_end = above.end_ns is None or end <= above.end_ns
+    return span.clock == above.clock and above.start_ns <= span.start_ns and open_end
 
 
 def _window(
@@ -251,12 +274,14 @@ def _window(
     A root that only hands work over (a producer, a consumer) has no answer of its own: what it caused is the result.
     """
     start = min(root.start_ns for root in roots)
-    hands_over = any(root.kind in ("producer", "consumer") for root in roots)
-    deciding = spans if hands_over else [span for span in spans if span.id in {root.id for root in roots}]
+    hands_over = any(root.kind in _HANDING_OVER for root in roots)
+    root_ids = {root.id for root in roots}
+    deciding = spans if hands_over else [span for span in spans if span.id in root_ids]
     if any(tree.spans[span.id].end_ns is None for span in deciding if span.id in tree.spans) and not hands_over:
         return start, None
     end = max((span.end_ns for span in deciding), default=start)
-    later = [span for span in members if span.clock == roots[0].clock and span.start_ns >= end and span not in roots]
+    here = roots[0].clock
+    later = [span for span in members if span.clock == here and span.start_ns >= end and span.id not in root_ids]
     if later:
         notes.append(Note(kind="async-after-end", text=f"{later[0].name} begins after the answer"))
     return start, end
@@ -268,12 +293,10 @@ def _marks(span: TraceSpan, notes: list[Note]) -> Iterator[Mark]:
             yield Mark(name=FIRST_TOKEN, at_ns=event.at_ns, clock=span.clock)
         elif event.name == MARK_EVENT and MARK_KEY in event.attributes:
             yield Mark(name=str(event.attributes[MARK_KEY]), at_ns=event.at_ns, clock=span.clock)
-    seconds = span.attributes.get(FIRST_CHUNK_KEY)
-    if isinstance(seconds, int | float):
-        if seconds >= 0:
-            yield Mark(name=FIRST_TOKEN, at_ns=span.start_ns + from_s(seconds), clock=span.clock)
-        else:
-            notes.append(Note(kind="missing-value", text=f"{FIRST_CHUNK_KEY} is negative on span {span.id}"))
+    if FIRST_CHUNK_KEY in span.attributes:
+        after = told_duration(span, FIRST_CHUNK_KEY, notes)
+        if after is not None:
+            yield Mark(name=FIRST_TOKEN, at_ns=span.start_ns + after, clock=span.clock)
 
 
 def _dimensions(members: Sequence[TraceSpan]) -> dict[str, str]:

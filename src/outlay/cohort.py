@@ -6,10 +6,10 @@ an account's rank in it is a hash of its id, which needs no random number and do
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from heapq import heappush, heapreplace
+from heapq import heappush, heappushpop
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -47,33 +47,40 @@ T = TypeVar("T")
 
 
 class Largest(Generic[T]):
-    """The `limit` items with the largest keys. Keys are tuples that no two items share, so that merging is exact."""
+    """The `limit` items with the largest keys, whatever order they come in; so merging is exact too."""
 
-    __slots__ = ("_heap", "_limit")
+    __slots__ = ("_added", "_heap", "_items", "_limit")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._heap: list[tuple[tuple[int, ...], str, T]] = []
+        # Key, name, and a number that keeps items themselves from being compared where those are equal.
+        self._heap: list[tuple[tuple[int, ...], str, int, T]] = []
+        self._added = 0
+        self._items: list[T] | None = None
 
     def admits(self, first: int) -> bool:
         """Whether an item whose key begins with `first` might be kept: a cheap test before building the item."""
         return len(self._heap) < self._limit or (self._limit > 0 and first >= self._heap[0][0][0])
 
     def add(self, key: tuple[int, ...], name: str, item: T) -> None:
-        """Offer an item; `name` settles ties of the key, and one key and name count once."""
-        held = (key, name, item)
+        """Offer an item; `name` settles ties of the key."""
+        self._added += 1
+        self._items = None
+        held = (key, name, self._added, item)
         if len(self._heap) < self._limit:
             heappush(self._heap, held)
-        elif self._limit and held[:2] > self._heap[0][:2]:
-            heapreplace(self._heap, held)
+        elif self._limit:
+            heappushpop(self._heap, held)
 
     def merge(self, other: "Largest[T]") -> None:
-        for key, name, item in other._heap:
+        for key, name, _, item in other._heap:
             self.add(key, name, item)
 
-    def items(self) -> list[T]:
+    def items(self) -> Sequence[T]:
         """What was kept, largest key first."""
-        return [item for _, _, item in sorted(self._heap, key=lambda held: held[:2], reverse=True)]
+        if self._items is None:
+            self._items = [held[-1] for held in sorted(self._heap, key=lambda held: held[:2], reverse=True)]
+        return self._items
 
     def __len__(self) -> int:
         return len(self._heap)
@@ -116,7 +123,7 @@ class Arrivals:
     def ranks(self, starts_ns: Iterable[int]) -> list[int]:
         """The place in order of arrival of interactions that began at these instants, as far as the slots tell."""
         slots = sorted(self._counts)
-        before = dict(zip(slots, np.cumsum([0] + [self._counts[slot] for slot in slots[:-1]]).tolist(), strict=True))
+        before = dict(zip(slots, np.cumsum([0] + [self._counts[slot] for slot in slots])[:-1].tolist(), strict=True))
         width = 1 << self._shift
         return [
             before[start >> self._shift] + self._counts[start >> self._shift] * (start % width) // width
@@ -166,11 +173,13 @@ class Cohort:
         if len(self._totals) >= _FOLD:
             self.fold()
         priority = int.from_bytes(blake2b(interaction.id.encode(), digest_size=7).digest(), "big")
-        if self.slowest.admits(total) or self.sample.admits(priority):
-            entries = tuple(account.entries.items())
-            record = Record(interaction.id, start, total, entries, account.ambiguous_ns)
-            self.slowest.add((total, priority, start), interaction.id, record)
-            self.sample.add((priority, total, start), interaction.id, record)
+        slow, sampled = self.slowest.admits(total), self.sample.admits(priority)
+        if slow or sampled:
+            record = Record(interaction.id, start, total, tuple(account.entries.items()), account.ambiguous_ns)
+            if slow:
+                self.slowest.add((total, priority, start), interaction.id, record)
+            if sampled:
+                self.sample.add((priority, total, start), interaction.id, record)
 
     def fold(self) -> None:
         """Count what waits. Reading `sketch` or `arrivals` directly needs it first."""

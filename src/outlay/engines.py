@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from outlay.interaction import Note, Span
+from outlay.stages import joint
 from outlay.trace import TraceSpan
 from outlay.units import format_duration, from_s
 
@@ -26,15 +27,15 @@ TOLERANCE_NS = 5_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
-    """`recognises` is how the engine's own span is named; `prefill_stage` what its prefill time really covers."""
+    """`span_name` is how the engine's own span begins; `prefill_covers` the stages that its prefill time holds."""
 
     name: str
     span_name: str
-    prefill_stage: str
+    prefill_covers: tuple[str, ...]
 
 
-VLLM = Engine(name="vLLM", span_name="llm_request", prefill_stage="infer.prefill")
-SGLANG = Engine(name="SGLang", span_name="Req ", prefill_stage="queue.wait..infer.prefill")
+VLLM = Engine(name="vLLM", span_name="llm_request", prefill_covers=("infer.prefill",))
+SGLANG = Engine(name="SGLang", span_name="Req ", prefill_covers=("queue.wait", "infer.prefill"))
 
 
 def engine_of(span: TraceSpan) -> Engine:
@@ -57,11 +58,11 @@ def engine_stages(span: TraceSpan, stage_times: Mapping[str, int], notes: list[N
     if total is not None and END_TO_END in told:
         _compare(span, END_TO_END, told[END_TO_END], total, notes)
     engine = engine_of(span)
-    stages = {QUEUE: "queue.wait", PREFILL: engine.prefill_stage, DECODE: "infer.decode"}
-    if stage_times.keys() & set(stages.values()):
-        for key, stage in stages.items():
-            if key in told and stage in stage_times:
-                _compare(span, key, told[key], stage_times[stage], notes)
+    covers = {QUEUE: ("queue.wait",), PREFILL: engine.prefill_covers, DECODE: ("infer.decode",)}
+    if any(stage in stage_times for stages in covers.values() for stage in stages):
+        for key, stages in covers.items():
+            if key in told and all(stage in stage_times for stage in stages):
+                _compare(span, key, told[key], sum(stage_times[stage] for stage in stages), notes)
         return []
     return [] if total is None else _placed(span, engine, told, total, notes)
 
@@ -75,16 +76,23 @@ def _durations(span: TraceSpan, notes: list[Note]) -> dict[str, int]:
     """The attributes as durations, without those that say -1 or less, which is how engines write unknown."""
     told = {}
     for key in sorted(span.attributes.keys() & ENGINE_KEYS):
-        value = span.attributes[key]
-        try:
-            duration = from_s(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else -1
-        except ValueError:
-            duration = -1
-        if duration < 0:
-            notes.append(Note(kind="missing-value", text=f"{key} is {value!r} on span {span.name}"))
-        else:
+        duration = told_duration(span, key, notes)
+        if duration is not None:
             told[key] = duration
     return told
+
+
+def told_duration(span: TraceSpan, key: str, notes: list[Note]) -> int | None:
+    """An attribute that tells a number of seconds; None, and a note, where it is none or negative."""
+    value = span.attributes[key]
+    try:
+        duration = from_s(value)
+    except ValueError:
+        duration = -1
+    if duration < 0:
+        notes.append(Note(kind="missing-value", text=f"{key} is {value!r} on span {span.name}"))
+        return None
+    return duration
 
 
 def _placed(span: TraceSpan, engine: Engine, told: Mapping[str, int], total: int, notes: list[Note]) -> list[Span]:
@@ -100,7 +108,8 @@ def _placed(span: TraceSpan, engine: Engine, told: Mapping[str, int], total: int
         return []
     out: list[Span] = []
     cursor = first
-    for key, stage, duration in ((PREFILL, engine.prefill_stage, prefill), (QUEUE, "queue.wait", queue)):
+    prefill_stage = joint(engine.prefill_covers[0], engine.prefill_covers[-1])
+    for key, stage, duration in ((PREFILL, prefill_stage, prefill), (QUEUE, "queue.wait", queue)):
         if duration is None:
             continue
         if duration > cursor:

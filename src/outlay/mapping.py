@@ -176,7 +176,8 @@ class Rules:
 
     def _facts(self, attributes: Attributes) -> tuple[object, ...]:
         keys = self._keys
-        return tuple([item for item in attributes.items() if item[0] in keys])
+        # With the type, because True, 1 and 1.0 are equal but read differently.
+        return tuple([(item, type(item[1])) for item in attributes.items() if item[0] in keys])
 
     def _resource_facts(self, resource: Attributes) -> tuple[object, ...]:
         """Worked out once for each resource object: a codec shares one among all spans of a process."""

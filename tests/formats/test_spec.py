@@ -18,7 +18,6 @@ from outlay.formats.spec import (
     preset_names,
     preset_text,
     spec_schema,
-    unassigned_ns,
 )
 from outlay.formats.spec_keys import Duration
 from outlay.mapping import Rule
@@ -112,13 +111,13 @@ def test_thresholds_come_in_the_order_of_severity() -> None:
 def test_percentile_is_99_when_only_the_limit_is_given() -> None:
     budget = load_spec("moments: {chat: {within: 1s}}", "outlay.yaml").moments[0].budget
     assert budget == Budget(limit_ns=NS_PER_S, percentile=99)
-    assert unassigned_ns(budget) == NS_PER_S
+    assert budget.unassigned_ns == NS_PER_S
 
 
 def test_what_no_share_was_given_is_unassigned() -> None:
     # 800 - 60 - 500; the share without a limit takes nothing
     assert VOICE.budget is not None
-    assert unassigned_ns(VOICE.budget) == 240 * NS_PER_MS
+    assert VOICE.budget.unassigned_ns == 240 * NS_PER_MS
 
 
 def test_bytes_may_begin_with_a_byte_order_mark() -> None:

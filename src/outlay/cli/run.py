@@ -1,7 +1,6 @@
 """Reading many inputs on all cores, with progress: what the verbs that read have in common."""
 
 import gc
-import io
 import multiprocessing
 import os
 import sys
@@ -18,7 +17,7 @@ from outlay.explain import Gathering, Question
 from outlay.explain.gather import retarget
 from outlay.formats.codec import FormatError, Item, Shard
 from outlay.formats.log import write_line
-from outlay.formats.reading import read, splits
+from outlay.formats.reading import Fills, read, splits
 from outlay.interaction import SOURCE, Interaction, Note
 from outlay.mapping import Rule, Rules
 from outlay.report import Source
@@ -196,31 +195,26 @@ def _also_writing(out: BinaryIO, take: Callable[[Interaction | Note], None]) -> 
     return taken
 
 
-def _open(name: str, advance: Callable[[int], None]) -> BinaryIO:
-    raw = sys.stdin.buffer if name == STDIN else Path(name).open("rb")  # noqa: SIM115 - closed with what it is in
-    return io.BufferedReader(_Counted(raw, advance))
+@contextmanager
+def _open(name: str, advance: Callable[[int], None]) -> Iterator["_Counted"]:
+    if name == STDIN:
+        yield _Counted(sys.stdin.buffer, advance)  # type: ignore[arg-type] # every binary stream has readinto
+        return
+    with Path(name).open("rb") as stream:
+        yield _Counted(stream, advance)
 
 
-class _Counted(io.RawIOBase):
+class _Counted:
     """A stream that says how much was read from it."""
 
-    def __init__(self, stream: BinaryIO, advance: Callable[[int], None]) -> None:
+    def __init__(self, stream: Fills, advance: Callable[[int], None]) -> None:
         self._stream = stream
         self._advance = advance
 
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: "bytearray | memoryview") -> int:  # type: ignore[override]
-        data = self._stream.read(len(buffer))
-        buffer[: len(data)] = data
-        self._advance(len(data))
-        return len(data)
-
-    def close(self) -> None:
-        if not self.closed:
-            self._stream.close()
-        super().close()
+    def readinto(self, buffer: bytearray | memoryview, /) -> int:
+        size = self._stream.readinto(buffer)
+        self._advance(size)
+        return size
 
 
 # All workers
@@ -235,6 +229,8 @@ def _gather_on_all(
     with ProcessPoolExecutor(jobs, mp_context=context, initializer=_share, initargs=(count,)) as pool:
         tasks = [pool.submit(_work, files, question, rules, Shard(index, jobs)) for index in range(jobs)]
         try:
+            import scipy.special  # noqa: F401 - the report needs it, and now is time to load it
+
             pending: set[Future[_Part]] = set(tasks)
             while pending:
                 _, pending = wait(pending, timeout=0.2)

@@ -1,14 +1,14 @@
 """Interactions in, cohorts out: align the clocks, account, fold, and count what is wrong with the data."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from functools import partial
 
 from outlay.account import Account, account
 from outlay.assembly import GENERIC_MOMENTS, only_open, windowed
 from outlay.budget import Moment
-from outlay.clocks import Call, Clocks, Offset, Offsets, calls_of, clocks_of
+from outlay.clocks import Call, Clocks, Offsets, calls_of, clocks_of
 from outlay.cohort import Cohort, Keep, Largest
 from outlay.interaction import Interaction, Note, dimension
 from outlay.stages import UNATTRIBUTED
@@ -16,6 +16,9 @@ from outlay.units import MAX_NS, NS_PER_MS, format_duration
 
 # Interactions whose clocks are aligned together: bounds from all of them, before any is accounted.
 BATCH = 4096
+
+# Of a batch, how many interactions with the same clocks are all learned from.
+LEARN_ALL = 512
 
 # Time that nobody names is worth saying from these on: in real traces, less is the rounding between spans.
 UNNAMED_SHARE, UNNAMED_NS = 0.05, 50 * NS_PER_MS
@@ -77,16 +80,19 @@ class MomentCohorts:
             cohort = self.by[key] = Cohort(self.limits_ns, _SMALL)
         return cohort
 
-    def note(self, kind: str, text: str | Callable[[], str], order: Order = FIRST, count: int = 1) -> None:
-        """Count a trouble. `order` ranks its text as the example; a text to be made is made only if it may be that."""
+    def note(self, kind: str, text: str, order: Order = FIRST, count: int = 1) -> None:
+        """Count a trouble; `order` ranks its text as the example to show."""
+        self.note_lazily(kind, order, lambda: text, count=count)
+
+    def note_lazily(self, kind: str, order: Order, text: Callable[..., str], *facts: object, count: int = 1) -> None:
+        """The same, with a text that is only made from the facts when it may be the example."""
         known = self.troubles.get(kind)
         if known is None:
-            self.troubles[kind] = Trouble(count, order, text if isinstance(text, str) else text())
+            self.troubles[kind] = Trouble(count, order, text(*facts))
             return
         known.count += count
         if order <= known.first:
-            made = text if isinstance(text, str) else text()
-            known.first, known.text = min((known.first, known.text), (order, made))
+            known.first, known.text = min((known.first, known.text), (order, text(*facts)))
 
     def merge(self, other: "MomentCohorts") -> None:
         self.everything.merge(other.everything)
@@ -138,14 +144,10 @@ class Gathering:
     def flush(self) -> None:
         """Account for everything taken so far. Call it once after the last one."""
         batch, self._batch = self._batch, []
-        calls: list[Call] = []
-        aligned = [_crosses_clocks(interaction) for interaction in batch]
-        for interaction, crosses in zip(batch, aligned, strict=True):
-            if crosses:
-                calls += calls_of(interaction)
-        self._clocks.observe(calls)
-        for interaction, crosses in zip(batch, aligned, strict=True):
-            self._fold(interaction, crosses)
+        foreign = [_foreign_clocks(interaction) for interaction in batch]
+        self._clocks.observe(_calls(batch, foreign))
+        for interaction, clocks in zip(batch, foreign, strict=True):
+            self._fold(interaction, clocks)
         self._tell_of_clocks()
 
     def _tell_of_clocks(self) -> None:
@@ -166,14 +168,14 @@ class Gathering:
             cohorts = self.moments[name] = MomentCohorts(moment, self.question.slowest)
         return cohorts
 
-    def _fold(self, interaction: Interaction, crosses: bool) -> None:
+    def _fold(self, interaction: Interaction, clocks: tuple[str, ...]) -> None:
         moment = self._cohorts(interaction.moment)
         cohorts = [moment.everything]
         if self.question.by:
             cohorts.append(moment.cohort(tuple([dimension(interaction, name) for name in self.question.by])))
         for note in interaction.notes:
             moment.note(note.kind, note.text, _order(interaction))
-        made = self._account(interaction, crosses, moment)
+        made = self._account(interaction, clocks, moment)
         if interaction.outcome != "ok":
             for cohort in cohorts:
                 cohort.add_failed(interaction.outcome)
@@ -184,7 +186,7 @@ class Gathering:
             for cohort in cohorts:
                 cohort.add(made)
 
-    def _account(self, interaction: Interaction, crosses: bool, moment: MomentCohorts) -> Account | None:
+    def _account(self, interaction: Interaction, clocks: tuple[str, ...], moment: MomentCohorts) -> Account | None:
         start, end = interaction.start_ns, interaction.end_ns
         if start is None or end is None:
             what = "start" if start is None else "end"
@@ -194,13 +196,13 @@ class Gathering:
             moment.note("incomplete", f"{interaction.id} ends before it starts", _order(interaction))
             return None
         offsets = None
-        if crosses:
-            offsets = self._clocks.offsets(interaction.clock, clocks_of(interaction), start)
+        if clocks:
+            offsets = self._clocks.offsets(interaction.clock, clocks, start)
             _note_clocks(offsets, interaction, moment)
         made = account(interaction, offsets)
         unnamed = sum([duration for name, duration in made.entries.items() if _UNNAMED in name])
         if unnamed > UNNAMED_NS and unnamed > UNNAMED_SHARE * made.total_ns:
-            moment.note("unnamed-time", partial(_unnamed_text, interaction.id, unnamed), _order(interaction))
+            moment.note_lazily("unnamed-time", _order(interaction), _unnamed_text, interaction.id, unnamed)
         for note in made.notes:
             moment.note(note.kind, note.text, _order(interaction))
         if moment.slowest.admits(made.total_ns):
@@ -219,9 +221,25 @@ def _fits(value: str | None, pattern: str) -> bool:
     return value is not None and fnmatchcase(value, pattern)
 
 
-def _crosses_clocks(interaction: Interaction) -> bool:
+def _calls(batch: Sequence[Interaction], foreign: Sequence[tuple[str, ...]]) -> list[Call]:
+    """The calls that the clocks learn from.
+
+    Bounds hardly tighten after the first hundreds of calls between the same clocks, so beyond them every eighth does.
+    """
+    calls: list[Call] = []
+    seen: Counter[tuple[str, ...]] = Counter()
+    for interaction, clocks in zip(batch, foreign, strict=True):
+        if clocks:
+            seen[clocks] += 1
+            if seen[clocks] <= LEARN_ALL or seen[clocks] % 8 == 0:
+                calls += calls_of(interaction)
+    return calls
+
+
+def _foreign_clocks(interaction: Interaction) -> tuple[str, ...]:
+    """The clocks in the interaction, or none when all are its own: then there is nothing to align."""
     clocks = clocks_of(interaction)
-    return clocks.count(interaction.clock) != len(clocks)
+    return () if clocks.count(interaction.clock) == len(clocks) else clocks
 
 
 def _unnamed_text(interaction_id: str, unnamed_ns: int) -> str:
@@ -233,19 +251,23 @@ def _order(interaction: Interaction) -> Order:
 
 
 def _note_clocks(offsets: Offsets, interaction: Interaction, moment: MomentCohorts) -> None:
-    reference, order = interaction.clock, _order(interaction)
-    for clock, offset in offsets.by_clock.items():
-        if offset.theta_ns:
-            moment.note("clock-skew", partial(_skew_text, clock, offset, reference), order)
-        elif offset.low_ns is None or offset.high_ns is None:
-            moment.note("clock-unbounded", f"{clock or 'unnamed'} against {reference or 'unnamed'}", order)
+    order = _order(interaction)
+    for clock in offsets.shifts:
+        moment.note_lazily("clock-skew", order, _skew_text, clock, offsets)
+    for clock in offsets.unbounded:
+        moment.note_lazily("clock-unbounded", order, _unbounded_text, clock, offsets)
 
 
-def _skew_text(clock: str, offset: Offset, reference: str) -> str:
+def _unbounded_text(clock: str, offsets: Offsets) -> str:
+    return f"{clock or 'unnamed'} against {offsets.reference or 'unnamed'}"
+
+
+def _skew_text(clock: str, offsets: Offsets) -> str:
+    offset = offsets.by_clock[clock]
     way = "ahead of" if offset.theta_ns > 0 else "behind"
     error = offset.error_ns
     bound = "" if error is None else f" ± {format_duration(error)}"
-    return f"{clock} is {format_duration(abs(offset.theta_ns))}{bound} {way} {reference}"
+    return f"{clock} is {format_duration(abs(offset.theta_ns))}{bound} {way} {offsets.reference}"
 
 
 def retarget(interaction: Interaction, moments: Sequence[Moment]) -> Interaction:

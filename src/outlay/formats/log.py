@@ -34,12 +34,13 @@ def recognises(value: object) -> bool:
     return isinstance(value, dict) and str(value.get("outlay", "")).startswith("interaction/")
 
 
-def parse_lines(lines: Iterable[bytes]) -> Iterator[Item]:
+def parse_lines(lines: Iterable[bytes], first: int = 1) -> Iterator[Item]:
     """An interaction a line; a line that is none becomes a `dropped-record` note. Empty lines are skipped.
 
-    Raises FormatError for a line that says it is of a version this program does not know.
+    `first` is the number of the first line. Raises FormatError for a line that says it is of a version this program
+    does not know.
     """
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(lines, start=first):
         if not line or line.isspace():
             continue
         try:
@@ -59,11 +60,16 @@ def _check_version(line: bytes, number: int) -> None:
 
 
 def _checked(interaction: Interaction) -> Interaction:
-    for instant in (interaction.start_ns, interaction.end_ns):
-        if instant is not None and not -MAX_NS <= instant <= MAX_NS:
+    """The interaction itself. Raises ValueError for a time beyond 63 bits of nanoseconds, and for an unknown stage."""
+    spans, marks = interaction.spans, interaction.marks
+    instants = [span.start_ns for span in spans] + [span.end_ns for span in spans] + [mark.at_ns for mark in marks]
+    instants += [instant for instant in (interaction.start_ns, interaction.end_ns) if instant is not None]
+    if instants:
+        low, high = min(instants), max(instants)
+        if low < -MAX_NS or high > MAX_NS or high - low > MAX_NS:
             raise ValueError("a time does not fit 63 bits of nanoseconds")
-    stages = {span.stage for span in interaction.spans}
-    stages.update([mark.stage for mark in interaction.marks])
+    stages = {span.stage for span in spans}
+    stages.update([mark.stage for mark in marks])
     if not stages <= _KNOWN_STAGES:
         for stage in stages - _KNOWN_STAGES:
             check_stage(stage or "")

@@ -5,14 +5,15 @@ times are nanoseconds as text or number; keys that nobody asked for are never co
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from math import isfinite
 from typing import TYPE_CHECKING, BinaryIO
-from zlib import crc32
 
 import msgspec
 
 from outlay.formats.codec import FormatError, Item, JsonCodec, Shard
 from outlay.interaction import Kind, Note
 from outlay.trace import Event, Scalar, TraceSpan
+from outlay.units import MAX_NS
 
 if TYPE_CHECKING:
     from opentelemetry.proto.common.v1.common_pb2 import KeyValue
@@ -27,6 +28,8 @@ _KIND_NAMES: Mapping[str, Kind] = {f"SPAN_KIND_{kind.upper()}": kind for kind in
 _ERROR = 2
 
 _RESOURCE_KEYS = ("service.name", "service.instance.id", "host.id", "host.name")
+
+_BEYOND = "a time does not fit 63 bits of nanoseconds"
 
 # A message larger than this is not telemetry but a length read from the wrong bytes.
 MAX_MESSAGE = 256 * 1024 * 1024
@@ -46,7 +49,22 @@ def _service(resource: Mapping[str, Scalar]) -> str | None:
     return None if name is None else str(name)
 
 
-# JSON
+def _times(start: int | float | str, end: int | float | str) -> tuple[int, int | None]:
+    """Start and end of a span. The protocol writes an absent time as 0; a span without a start is a ValueError."""
+    start_ns, end_ns = int(start), int(end)
+    if not 0 < start_ns <= MAX_NS or not 0 <= end_ns <= MAX_NS:
+        raise ValueError("it has no start" if start_ns == 0 else _BEYOND)
+    return start_ns, end_ns or None
+
+
+def _instant(value: int | float | str) -> int:
+    instant_ns = int(value)
+    if not 0 <= instant_ns <= MAX_NS:
+        raise ValueError(_BEYOND)
+    return instant_ns
+
+
+# JSON. Its mapping of the protocol's fields allows null for each that is not set.
 
 
 class _Value(msgspec.Struct, rename="camel"):
@@ -57,66 +75,67 @@ class _Value(msgspec.Struct, rename="camel"):
 
 
 class _KeyValue(msgspec.Struct):
-    key: str
-    value: _Value | None = None
+    key: str | None = None
+    value: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class _Resource(msgspec.Struct):
-    attributes: list[_KeyValue] = []
+    attributes: list[_KeyValue] | None = None
 
 
 class _Scope(msgspec.Struct):
-    name: str = ""
+    name: str | None = None
 
 
 class _Status(msgspec.Struct):
-    code: int | str = 0
+    code: int | str | None = None
 
 
 class _Event(msgspec.Struct, rename="camel"):
-    name: str = ""
-    time_unix_nano: int | str = 0
-    attributes: list[_KeyValue] = []
+    name: str | None = None
+    time_unix_nano: int | float | str | None = None
+    attributes: list[_KeyValue] | None = None
 
 
 class _Link(msgspec.Struct, rename="camel"):
-    trace_id: str = ""
-    span_id: str = ""
+    trace_id: str | None = None
+    span_id: str | None = None
 
 
 class _Span(msgspec.Struct, rename="camel"):
-    trace_id: str
-    span_id: str
-    start_time_unix_nano: int | str
-    end_time_unix_nano: int | str | None = None
+    trace_id: str | None = None
+    span_id: str | None = None
+    start_time_unix_nano: int | float | str | None = None
+    end_time_unix_nano: int | float | str | None = None
     parent_span_id: str | None = None
-    name: str = ""
-    kind: int | str = 0
-    attributes: list[_KeyValue] = []
-    events: list[_Event] = []
-    links: list[_Link] = []
+    name: str | None = None
+    kind: int | str | None = None
+    attributes: list[_KeyValue] | None = None
+    events: list[_Event] | None = None
+    links: list[_Link] | None = None
     status: _Status | None = None
 
 
 class _ScopeSpans(msgspec.Struct):
     scope: _Scope | None = None
-    spans: list[msgspec.Raw] = []
+    spans: list[msgspec.Raw] | None = None
 
 
 class _ResourceSpans(msgspec.Struct, rename="camel"):
     resource: _Resource | None = None
-    scope_spans: list[_ScopeSpans] = []
+    scope_spans: list[_ScopeSpans] | None = None
     # What the field was called before 0.15 of the protocol; old exporters still write it.
-    instrumentation_library_spans: list[_ScopeSpans] = []
+    instrumentation_library_spans: list[_ScopeSpans] | None = None
 
 
 class _Document(msgspec.Struct, rename="camel"):
-    resource_spans: list[msgspec.Raw]
+    resource_spans: list[msgspec.Raw] | None
 
 
 _decode_document = msgspec.json.Decoder(_Document).decode
 _decode_resource_spans = msgspec.json.Decoder(_ResourceSpans).decode
 _decode_span = msgspec.json.Decoder(_Span).decode
+_decode_value = msgspec.json.Decoder(_Value | None).decode
 
 
 def recognises(value: object) -> bool:
@@ -131,16 +150,16 @@ def parse_json(raw: bytes, wanted: frozenset[str]) -> Iterator[Item]:
     except (ValueError, RecursionError) as error:
         raise FormatError(f"not an OTLP traces object: {error}") from None
     keep = wanted | frozenset(_RESOURCE_KEYS)
-    for place, part in enumerate(document.resource_spans):
+    for place, part in enumerate(document.resource_spans or ()):
         try:
             group = _decode_resource_spans(part)
+            resource = _json_scalars(group.resource.attributes, keep) if group.resource else {}
         except (ValueError, RecursionError) as error:
             yield Note(kind="dropped-record", text=f"resourceSpans[{place}]: {error}")
             continue
-        resource = _json_scalars(group.resource.attributes, keep) if group.resource else {}
-        for scope_spans in (*group.scope_spans, *group.instrumentation_library_spans):
-            scope = scope_spans.scope.name if scope_spans.scope else ""
-            for raw_span in scope_spans.spans:
+        for scope_spans in (*(group.scope_spans or ()), *(group.instrumentation_library_spans or ())):
+            scope = (scope_spans.scope and scope_spans.scope.name) or ""
+            for raw_span in scope_spans.spans or ():
                 yield _json_span(raw_span, resource, scope, wanted)
 
 
@@ -149,16 +168,19 @@ def _json_span(
 ) -> TraceSpan | Note:
     try:
         span = _decode_span(raw)
-        trace = _hex(span.trace_id)
-        parent = _hex(span.parent_span_id) if span.parent_span_id else ""
-        linked = "" if parent else next((_hex(link.span_id) for link in span.links if _hex(link.trace_id) == trace), "")
+        trace, span_id, parent = _hex(span.trace_id), _hex(span.span_id), _hex(span.parent_span_id)
+        if not (trace and span_id):
+            raise ValueError("an id is empty")
+        start_ns, end_ns = _times(span.start_time_unix_nano or 0, span.end_time_unix_nano or 0)
+        links = () if parent else span.links or ()
+        linked = next((_hex(link.span_id) for link in links if _hex(link.trace_id) == trace), "")
         return TraceSpan(
             trace=trace,
-            id=_hex(span.span_id),
+            id=span_id,
             parent=parent or linked or None,
-            name=span.name,
-            start_ns=int(span.start_time_unix_nano),
-            end_ns=_end(int(span.end_time_unix_nano)) if span.end_time_unix_nano is not None else None,
+            name=span.name or "",
+            start_ns=start_ns,
+            end_ns=end_ns,
             service=_service(resource),
             kind=_kind(span.kind),
             clock=_clock(resource),
@@ -169,49 +191,48 @@ def _json_span(
             resource=resource,
             events=tuple(
                 Event(
-                    name=event.name,
-                    at_ns=int(event.time_unix_nano),
+                    name=event.name or "",
+                    at_ns=_instant(event.time_unix_nano or 0),
                     attributes=_json_scalars(event.attributes, wanted),
                 )
-                for event in span.events
+                for event in span.events or ()
             ),
         )
     except (ValueError, RecursionError) as error:
         return Note(kind="dropped-record", text=f"a span in scope {scope!r}: {error}")
 
 
-def _json_scalars(attributes: Iterable[_KeyValue], wanted: frozenset[str]) -> dict[str, Scalar]:
+def _json_scalars(attributes: Iterable[_KeyValue] | None, wanted: frozenset[str]) -> dict[str, Scalar]:
     found: dict[str, Scalar] = {}
-    for item in attributes:
-        if item.key in wanted and item.value is not None:
-            value = item.value
-            if value.string_value is not None:
-                found[item.key] = value.string_value
-            elif value.int_value is not None:
-                found[item.key] = int(value.int_value)
-            elif value.double_value is not None:
-                found[item.key] = float(value.double_value)
-            elif value.bool_value is not None:
-                found[item.key] = value.bool_value
+    for item in attributes or ():
+        if item.key in wanted and (scalar := _json_scalar(_decode_value(item.value))) is not None:
+            found[item.key] = scalar
     return found
 
 
-def _hex(text: str) -> str:
-    """An id as lower-case hex; raises ValueError for an empty one or another alphabet."""
-    if not text:
-        raise ValueError("an id is empty")
-    return bytes.fromhex(text).hex()
+def _json_scalar(value: _Value | None) -> Scalar | None:
+    """Text, a whole number, a finite number or a bool; None for any other value."""
+    if value is None:
+        return None
+    if value.string_value is not None:
+        return value.string_value
+    if value.int_value is not None:
+        return int(value.int_value)
+    if value.double_value is not None:
+        number = float(value.double_value)
+        return number if isfinite(number) else None
+    return value.bool_value
 
 
-def _kind(kind: int | str) -> Kind:
+def _hex(text: str | None) -> str:
+    """An id as lower-case hex, empty when there is none; raises ValueError for another alphabet."""
+    return bytes.fromhex(text).hex() if text else ""
+
+
+def _kind(kind: int | str | None) -> Kind:
     if isinstance(kind, str):
         return _KIND_NAMES.get(kind, "internal")
-    return _KINDS[kind] if 0 <= kind < len(_KINDS) else "internal"
-
-
-def _end(instant: int) -> int | None:
-    """The protocol writes an absent time as 0."""
-    return instant or None
+    return _KINDS[kind] if kind is not None and 0 <= kind < len(_KINDS) else "internal"
 
 
 JSON = JsonCodec(name="otlp-json", title="OTLP traces, JSON", recognises=recognises, parse=parse_json)
@@ -250,7 +271,8 @@ def parse_protobuf(stream: BinaryIO, wanted: frozenset[str], shard: Shard) -> It
     except (DecodeError, EOFError, ValueError) as error:
         if count == 0:
             raise FormatError(f"not OTLP protobuf: {error}") from None
-        yield Note(kind="dropped-record", text=f"after {count} resource groups the file breaks off: {error}")
+        if shard.index == 0:
+            yield Note(kind="dropped-record", text=f"after {count} resource groups the file breaks off: {error}")
 
 
 def _messages(stream: BinaryIO) -> Iterator[bytes]:
@@ -293,34 +315,38 @@ def _protobuf_spans(
     for scope_spans in group.scope_spans:
         scope = scope_spans.scope.name
         for span in scope_spans.spans:
-            trace_id = span.trace_id
-            if shard.of > 1 and crc32(trace_id) % shard.of != shard.index:
+            trace = span.trace_id.hex()
+            if not shard.holds(trace):
                 continue
-            if trace_id and span.span_id:
-                yield _protobuf_span(span, trace_id, resource, service, clock, scope, wanted)
-            elif shard.index == 0:
-                yield Note(kind="dropped-record", text=f"a span in scope {scope!r}: an id is empty")
+            try:
+                item: TraceSpan | Note = _protobuf_span(span, trace, resource, service, clock, scope, wanted)
+            except ValueError as error:
+                item = Note(kind="dropped-record", text=f"a span in scope {scope!r}: {error}")
+            yield item
 
 
 def _protobuf_span(
     span: "Span",
-    trace_id: bytes,
+    trace: str,
     resource: Mapping[str, Scalar],
     service: str | None,
     clock: str,
     scope: str,
     wanted: frozenset[str],
 ) -> TraceSpan:
-    parent = span.parent_span_id
+    if not (trace and span.span_id):
+        raise ValueError("an id is empty")
+    start_ns, end_ns = _times(span.start_time_unix_nano, span.end_time_unix_nano)
+    parent, trace_id = span.parent_span_id, span.trace_id
     linked = b"" if parent else next((link.span_id for link in span.links if link.trace_id == trace_id), b"")
     kind = span.kind
     return TraceSpan(
-        trace=trace_id.hex(),
+        trace=trace,
         id=span.span_id.hex(),
         parent=(parent or linked).hex() or None,
         name=span.name,
-        start_ns=span.start_time_unix_nano,
-        end_ns=_end(span.end_time_unix_nano),
+        start_ns=start_ns,
+        end_ns=end_ns,
         service=service,
         kind=_KINDS[kind] if 0 <= kind < len(_KINDS) else "internal",
         clock=clock,
@@ -333,7 +359,7 @@ def _protobuf_span(
             [
                 Event(
                     name=event.name,
-                    at_ns=event.time_unix_nano,
+                    at_ns=_instant(event.time_unix_nano),
                     attributes=_protobuf_scalars(event.attributes, wanted),
                 )
                 for event in span.events
@@ -350,7 +376,9 @@ def _protobuf_scalars(attributes: "Iterable[KeyValue]", wanted: frozenset[str]) 
             value = item.value
             field = value.WhichOneof("value")
             if field in _SCALAR_FIELDS:
-                found[key] = getattr(value, field)
+                scalar = getattr(value, field)
+                if field != "double_value" or isfinite(scalar):
+                    found[key] = scalar
     return found
 
 

@@ -2,9 +2,11 @@
 
 import gzip
 import io
+import re
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 import zstandard
@@ -32,8 +34,22 @@ JSON_CODECS: tuple[JsonCodec, ...] = (
 # Read and compared in pieces of this size; a line or document may be longer.
 BLOCK = 4 * 1024 * 1024
 
-_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+# How much of an input decides on its format; blank lines may come first.
+_HEAD = 4096
+# A zstd stream may begin with a frame that is to be skipped.
+_GZIP, _ZSTD = re.compile(rb"\x1f\x8b"), re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18")
 _NOTHING = b" \t\r\n\xef\xbb\xbf"
+_CONTROL = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
+
+# Packed bytes unpacked at once. At most a few thousandfold comes of them, so this bounds what a bomb can take.
+_PIECE = 4096
+_DAMAGE = (gzip.BadGzipFile, zlib.error, zstandard.ZstdError, EOFError)
+
+
+class Fills(Protocol):
+    """What every binary stream can do: fill a buffer, and say how far; 0 at the end."""
+
+    def readinto(self, buffer: "bytearray | memoryview", /) -> int: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,81 +69,125 @@ def known_formats() -> tuple[tuple[str, str], ...]:
     return ((log.NAME, log.TITLE), (otlp.PROTOBUF_NAME, otlp.PROTOBUF_TITLE), *json)
 
 
-def read(stream: BinaryIO, wanted: frozenset[str], shard: Shard | None = None) -> Reading:
+def read(stream: Fills, wanted: frozenset[str], shard: Shard | None = None) -> Reading:
     """What is in `stream`, read from where it stands. `wanted` are the attribute keys to keep.
 
     Of several workers that read the same input each passes its own `shard` and gets its part. Raises FormatError for
     an empty input and for one of no known format.
     """
     shard = shard or Shard()
-    packed = _buffered(stream)
-    plain = _unpacked(packed)
-    head = plain.peek(5)[:5]
-    if not head:
+    plain = _unpacked(_buffered(stream))
+    head = plain.peek(_HEAD)[:_HEAD]
+    if not head.strip(_NOTHING):
         raise FormatError("the input is empty")
-    if head.lstrip(_NOTHING)[:1] in (b"{", b"["):
+    if _looks_like_json(head):
         return _read_json(plain, wanted, shard)
     if otlp.looks_like_protobuf(head):
-        items = _guarded(otlp.parse_protobuf(plain, wanted, shard))
-        return Reading(format=otlp.PROTOBUF_NAME, items=items)
-    raise FormatError(f"the input begins with {head!r}, which is neither JSON nor OTLP protobuf")
+        return Reading(format=otlp.PROTOBUF_NAME, items=otlp.parse_protobuf(plain, wanted, shard))
+    raise FormatError(f"the input begins with {head[:5]!r}, which is neither JSON nor OTLP protobuf")
 
 
-def splits(stream: BinaryIO) -> bool:
+def splits(stream: Fills) -> bool:
     """Whether several workers gain by reading this input together: a document that only parses whole does not split."""
-    plain = _unpacked(_buffered(stream))
-    head = plain.peek(5)[:5]
-    return otlp.looks_like_protobuf(head) or _decoded(plain.readline()) is not _NOT_JSON
+    try:
+        plain = _unpacked(_buffered(stream))
+        head = plain.peek(_HEAD)[:_HEAD]
+        if not _looks_like_json(head):
+            return otlp.looks_like_protobuf(head)
+        _, first = _first_line(plain)
+        return bool(plain.peek(1)) and _decoded(first) is not _NOT_JSON
+    except FormatError:
+        return False
+
+
+def _looks_like_json(head: bytes) -> bool:
+    """Whether a bracket stands behind the blanks.
+
+    In protobuf a tag is a line feed and a length may be a bracket; but there control characters follow, and JSON holds
+    none.
+    """
+    bracket = head.lstrip(_NOTHING)[:1] in (b"{", b"[")
+    return bracket and not (otlp.looks_like_protobuf(head) and _CONTROL.search(head))
 
 
 class _Raw(io.RawIOBase):
-    """Any readable binary stream as a raw one, so that it can be buffered and peeked."""
+    """Any readable binary stream as a raw one, so that it can be buffered and peeked.
 
-    def __init__(self, stream: "BinaryIO | gzip.GzipFile | zstandard.ZstdDecompressionReader") -> None:
+    It gives as much as is asked for, so that a peek shows the head also of a pipe. Damage met on the way is a
+    FormatError.
+    """
+
+    def __init__(self, stream: Fills) -> None:
         self._stream = stream
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: "bytearray | memoryview") -> int:  # type: ignore[override]
-        data = self._stream.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
+        room = memoryview(buffer)
+        try:
+            while room and (size := self._stream.readinto(room)):
+                room = room[size:]
+        except _DAMAGE as error:
+            raise FormatError(f"the compressed input is damaged: {error}") from None
+        return len(buffer) - len(room)
 
 
-def _buffered(stream: "BinaryIO | gzip.GzipFile | zstandard.ZstdDecompressionReader") -> "_Buffered":
+class _Frames:
+    """What is in zstd frames, one after the other. The library's reader takes one that breaks off for a whole one."""
+
+    def __init__(self, packed: "_Buffered") -> None:
+        self._packed = packed
+        self._frame: zstandard.ZstdDecompressionObj | None = None
+        self._left = b""
+        self._plain = memoryview(b"")
+
+    def readinto(self, buffer: "bytearray | memoryview", /) -> int:
+        while not self._plain and (piece := self._left or self._packed.read(_PIECE)):
+            self._unpack(piece)
+        if not self._plain and self._frame is not None:
+            raise EOFError("its last frame breaks off")
+        size = min(len(buffer), len(self._plain))
+        buffer[:size], self._plain = self._plain[:size], self._plain[size:]
+        return size
+
+    def _unpack(self, piece: bytes) -> None:
+        frame = self._frame or zstandard.ZstdDecompressor().decompressobj()
+        self._plain = memoryview(frame.decompress(piece))
+        self._frame, self._left = (None, frame.unused_data) if frame.eof else (frame, b"")
+
+
+def _buffered(stream: Fills) -> "_Buffered":
     return io.BufferedReader(_Raw(stream), BLOCK)
 
 
 def _unpacked(packed: "_Buffered") -> "_Buffered":
     head = packed.peek(4)
-    if head.startswith(_GZIP):
+    if _GZIP.match(head):
         return _buffered(gzip.GzipFile(fileobj=packed))
-    if head.startswith(_ZSTD):
-        return _buffered(zstandard.ZstdDecompressor().stream_reader(packed, read_across_frames=True))
-    return packed
-
-
-def _guarded(items: Iterator[Item]) -> Iterator[Item]:
-    """Errors of the packing, met anywhere in the input, in this module's words."""
-    try:
-        yield from items
-    except (gzip.BadGzipFile, zstandard.ZstdError, EOFError, OSError) as error:
-        raise FormatError(f"the compressed input is damaged: {error}") from None
+    return _buffered(_Frames(packed)) if _ZSTD.match(head) else packed
 
 
 def _read_json(stream: "_Buffered", wanted: frozenset[str], shard: Shard) -> Reading:
-    first = stream.readline()
+    number, first = _first_line(stream)
     value = _decoded(first)
     if value is _NOT_JSON:
         # Not one value a line: a whole document, which JSON offers no way to read in pieces.
         whole = first + stream.read()
         codec = _recognised(_decoded(whole))
-        return Reading(format=codec.name, items=_guarded(_mine(codec.parse(whole, wanted), shard)))
+        return Reading(format=codec.name, items=_mine(codec.parse(whole, wanted), shard))
     if log.recognises(value):
-        return Reading(format=log.NAME, items=_guarded(log.parse_lines(_lines(first, stream, shard))))
+        return Reading(format=log.NAME, items=_log(_blocks(number, first, stream, shard)))
     codec = _recognised(value)
-    return Reading(format=codec.name, items=_guarded(_mine(_by_line(codec, first, stream, wanted), shard)))
+    return Reading(format=codec.name, items=_mine(_by_line(codec, number, first, stream, wanted), shard))
+
+
+def _first_line(stream: "_Buffered") -> tuple[int, bytes]:
+    """Number and text of the first line that is not blank, without what precedes its bracket."""
+    number, line = 1, stream.readline()
+    while line and not line.strip(_NOTHING):
+        number, line = number + 1, stream.readline()
+    return number, line.lstrip(_NOTHING)
 
 
 _NOT_JSON = object()
@@ -161,16 +221,18 @@ def _outline(value: object) -> str:
     return f"a bare {type(value).__name__}"
 
 
-def _by_line(codec: JsonCodec, first: bytes, stream: "_Buffered", wanted: frozenset[str]) -> Iterator[Item]:
+def _by_line(
+    codec: JsonCodec, number: int, first: bytes, stream: "_Buffered", wanted: frozenset[str]
+) -> Iterator[Item]:
     """One value a line. A line that is not the format is dropped with a note; if the first is not, the input is not."""
-    yield from codec.parse(first.strip(_NOTHING), wanted)
-    for number, line in enumerate(stream, start=2):
+    yield from codec.parse(first, wanted)
+    for place, line in enumerate(stream, start=number + 1):
         if line.isspace():
             continue
         try:
             yield from codec.parse(line, wanted)
         except FormatError as error:
-            yield Note(kind="dropped-record", text=f"line {number}: {error}")
+            yield Note(kind="dropped-record", text=f"line {place}: {error}")
 
 
 def _mine(items: Iterable[Item], shard: Shard) -> Iterator[Item]:
@@ -189,10 +251,15 @@ def _mine(items: Iterable[Item], shard: Shard) -> Iterator[Item]:
             yield item
 
 
-def _lines(first: bytes, stream: "_Buffered", shard: Shard) -> Iterator[bytes]:
-    """This worker's lines: the blocks of the input, cut at line ends, are dealt out in turn."""
+def _log(blocks: Iterable[tuple[int, list[bytes]]]) -> Iterator[Item]:
+    for number, lines in blocks:
+        yield from log.parse_lines(lines, number)
+
+
+def _blocks(number: int, first: bytes, stream: "_Buffered", shard: Shard) -> Iterator[tuple[int, list[bytes]]]:
+    """This worker's lines and the number of the first: blocks of the input, cut at line ends, are dealt out in turn."""
     rest = first
-    number = 0
+    turn = 0
     while True:
         block = stream.read(BLOCK)
         cut = block.rfind(b"\n") + 1
@@ -200,8 +267,9 @@ def _lines(first: bytes, stream: "_Buffered", shard: Shard) -> Iterator[bytes]:
             rest += block
             continue
         whole, rest = rest + block[:cut], block[cut:]
-        if number % shard.of == shard.index:
-            yield from whole.split(b"\n")
-        number += 1
+        if turn % shard.of == shard.index:
+            yield number, whole.split(b"\n")
+        number += whole.count(b"\n")
+        turn += 1
         if not block:
             return

@@ -50,9 +50,13 @@ def prose(text: str) -> str:
 
 
 def _inputs(report: Report) -> str:
-    names = [f"{name(source.name)} ({name(source.format)})" for source in report.sources[: words.SOURCES]]
+    alike = words.one_format(report)
+    names = [
+        name(source.name) if alike else f"{name(source.name)} ({name(source.format)})"
+        for source in words.listed(report)
+    ]
     names += [f"and {words.count(words.unlisted(report))} more"] if words.unlisted(report) else []
-    inputs = ": ".join(part for part in (words.inputs(report), ", ".join(names)) if part)
+    inputs = ": ".join(part for part in (prose(words.inputs(report)), ", ".join(names)) if part)
     where = ", ".join(name(pair) for pair in words.pairs(report.filters))
     return inputs + (f", where {where}" if where else "")
 
@@ -74,13 +78,14 @@ def _details(title: str, lines: Lines) -> Lines:
 
 def _headline(moment: MomentReport) -> Lines:
     lines = ["", f"## {name(moment.moment)}: {_BADGE[words.verdict_state(moment)]}", ""]
-    says = f"**{words.verdict_title(moment).capitalize()}**"
-    if moment.budget is not None:
-        says += f" ({prose(words.budget(moment.budget))})"
-    if moment.verdict is not None:
-        says += f": {prose(words.verdict_reason(moment.verdict))}"
+    says = words.NO_VERDICT
+    if moment.budget is not None and moment.verdict is not None:
+        title, limit = words.verdict_title(moment).capitalize(), prose(words.budget(moment.budget))
+        says = f"**{title}** ({limit}): {prose(words.verdict_reason(moment.verdict))}."
     ended = ", ".join(f"{name(outcome)} {words.count(number)}" for outcome, number in words.outcomes(moment))
-    lines += [f"{says}.", "", words.measured(moment) + (f": {ended}" if ended else "") + "."]
+    lines += [says, "", words.measured(moment) + (f": {ended}" if ended else "") + "."]
+    if worth := words.worth(moment):
+        lines += ["", f"{worth.capitalize()}."]
     if moment.on_time is not None:
         lines += ["", f"On time: {words.on_time(moment.on_time)}."]
     if moment.validity_why:
@@ -153,6 +158,8 @@ def _model(moment: MomentReport) -> Lines:
     items = [f"- {label}: {words.model_gap(gap)}" for label, gap in gaps if gap is not None]
     if not items:
         return []
+    if not words.has_model(moment):
+        items = [f"{words.NO_MODEL.capitalize()}."]
     note = ["", words.OPEN_GAP] if words.gap_is_open(moment) else []
     return ["", "### Model time against end to end", "", *items, *note]
 

@@ -4,7 +4,7 @@ Percent lets one drawing fit every page width without stretching its text.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import floor, isfinite, log10
 
 from outlay.render import rollup, words
@@ -21,6 +21,8 @@ LANES = 60
 HAIR_PERCENT = 0.3
 # What a label inside a bar needs of the width of a wide screen: for its margins, and for each letter.
 LABEL_PERCENT, LETTER_PERCENT = 2.6, 1.15
+# The same for labels beside a mark or under an axis, which a narrow page shows too: 7 px a letter of some 280 px.
+NARROW_PERCENT, NARROW_LETTER_PERCENT = 2.5, 2.4
 
 _CLASS = {term.name: "t-" + term.name.replace(" ", "-") for term in TERMS}
 
@@ -46,12 +48,13 @@ class Scale:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Box:
-    """A bar or a piece of one. `style` is its class, `label` what is written on or beside it."""
+    """A bar or a piece of one. `style` is its class, `label` what is written on it from `label_x` on."""
 
     x: float
     width: float
     style: str = ""
     label: str = ""
+    label_x: float = 0.0
 
     @property
     def end(self) -> float:
@@ -61,7 +64,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:
-    """A labelled position; `anchor` keeps the label inside the picture, `y` apart from its neighbours."""
+    """A position, labelled where there is room; `anchor` keeps the label inside the picture, `y` off other marks."""
 
     x: float
     label: str
@@ -143,6 +146,27 @@ class Waterfall:
     left_ns: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doubts:
+    """What some timelines show that needs a key."""
+
+    parallel: bool
+    unattributed: bool
+    whiskers: bool
+    unbounded: bool
+
+
+def doubts(slowest: Sequence[Slow]) -> Doubts:
+    """What the timelines of these interactions show."""
+    segments = [segment for slow in slowest for segment in slow.segments]
+    return Doubts(
+        parallel=any(segment.ambiguous for segment in segments),
+        unattributed=any(is_unattributed(segment.entry) for segment in segments),
+        whiskers=any(segment.error_ns for segment in segments),
+        unbounded=any(segment.error_ns is None for segment in segments),
+    )
+
+
 def term_class(term: str) -> str:
     """The class that colours a term."""
     return _CLASS[term]
@@ -159,25 +183,36 @@ def stack(moment: MomentReport) -> Stack:
     sums = rollup.by_term(moment.account)
     tops = (sum(each.typical_ns for each in sums), sum(each.tail_ns for each in sums), limit_ns or 1)
     scale = Scale(low_ns=0, high_ns=max(tops) * 1.02)
+    limits = [] if limit_ns is None else _flags(scale, [("budget", limit_ns)])
+    line_x = limits[0].x if limits else None
     return Stack(
-        typical=_pieces([(each.term, each.typical_ns) for each in sums], scale),
-        tail=_pieces([(each.term, each.tail_ns) for each in sums], scale),
-        limit=None if limit_ns is None else _mark(scale, f"budget {format_duration(limit_ns)}", limit_ns, "limit"),
+        typical=_pieces([(each.term, each.typical_ns) for each in sums], scale, line_x),
+        tail=_pieces([(each.term, each.tail_ns) for each in sums], scale, line_x),
+        limit=limits[0] if limits else None,
         ticks=axis(scale),
     )
 
 
-def _pieces(parts: Sequence[tuple[str, int]], scale: Scale) -> tuple[Box, ...]:
+def _pieces(parts: Sequence[tuple[str, int]], scale: Scale, line_x: float | None) -> tuple[Box, ...]:
     boxes, at_ns = [], 0
     for term, duration_ns in parts:
         box = _box(scale, at_ns, at_ns + duration_ns, _CLASS[term])
         if duration_ns:
-            # The pattern of unattributed time says its name; letters on it could not be read.
-            fits = term != UNATTRIBUTED and box.width >= LABEL_PERCENT + LETTER_PERCENT * len(term)
-            label = term if fits else ""
-            boxes.append(Box(x=box.x, width=box.width, style=box.style, label=label))
+            label_x = _label_x(box, term, line_x)
+            boxes.append(box if label_x is None else replace(box, label=term, label_x=label_x))
         at_ns += duration_ns
     return tuple(boxes)
+
+
+def _label_x(box: Box, term: str, line_x: float | None) -> float | None:
+    """Where a term's name fits into its bar, clear of the limit's line; None when it does not."""
+    # The pattern of unattributed time says its name; letters on it could not be read.
+    if term == UNATTRIBUTED:
+        return None
+    needs = LABEL_PERCENT + LETTER_PERCENT * len(term)
+    crossed = line_x is not None and box.x < line_x < box.x + needs
+    start = line_x if crossed and line_x is not None else box.x
+    return start if start + needs <= box.end else None
 
 
 def excess_scale(rows: Sequence[Row]) -> Scale:
@@ -213,10 +248,7 @@ def distribution(moment: MomentReport) -> Distribution | None:
     boxes = [_box(scale, each.low_ns, each.high_ns) for each in moment.bins]
     return Distribution(
         columns=_columns(moment.bins, boxes),
-        marks=tuple(
-            _mark(scale, f"{name} {format_duration(value_ns)}", value_ns, _mark_style(name), place * LABEL_PX)
-            for place, (name, value_ns) in enumerate(marks)
-        ),
+        marks=_flags(scale, marks),
         ticks=axis(scale),
         log=scale.log,
         head_px=len(marks) * LABEL_PX,
@@ -237,8 +269,28 @@ def _columns(bins: Sequence[Bin], boxes: Sequence[Box]) -> tuple[Column, ...]:
     return tuple(columns)
 
 
-def _mark_style(name: str) -> str:
-    return "limit" if name == "budget" else "percentile"
+def _flags(scale: Scale, marks: Sequence[tuple[str, float]]) -> tuple[Tick, ...]:
+    """Marks from top to bottom, each with its label on a line of its own and clear of the lines of the others.
+
+    A mark's line runs down from its label. So among labels to the right of their marks the leftmost stands highest,
+    and below them, among those to the left of theirs, the rightmost.
+    """
+    ticks: list[Tick] = []
+    free = 100.0
+    for name, value_ns in reversed(marks):
+        x, label = scale.at(value_ns), f"{name} {format_duration(value_ns)}"
+        needs, style = _needs(label), "limit" if name == "budget" else "percentile"
+        beside = x <= free and x + needs <= 100
+        if not beside:
+            free = min(free, x - needs)
+        ticks.append(Tick(x=x, label=label, anchor="start" if beside or x < needs else "end", style=style))
+    starts = [tick for tick in reversed(ticks) if tick.anchor == "start"]
+    ends = [tick for tick in ticks if tick.anchor == "end"]
+    return tuple(replace(tick, y=place * LABEL_PX) for place, tick in enumerate([*starts, *ends]))
+
+
+def _needs(label: str) -> float:
+    return NARROW_PERCENT + NARROW_LETTER_PERCENT * len(label)
 
 
 def _distribution_scale(moment: MomentReport, marks_ns: Sequence[float]) -> Scale:
@@ -280,6 +332,11 @@ def _lane(segment: Segment, scale: Scale) -> Lane:
     )
 
 
+def is_pattern(box: Box) -> bool:
+    """Whether a bar takes the pattern of unattributed time."""
+    return box.style == _CLASS[UNATTRIBUTED]
+
+
 def strip(slow: Slow) -> tuple[Box, ...]:
     """All of one interaction as a single bar."""
     scale = Scale(low_ns=0, high_ns=slow.total_ns)
@@ -295,11 +352,22 @@ def is_unattributed(entry: str) -> bool:
 
 
 def axis(scale: Scale) -> tuple[Tick, ...]:
-    """Round values along the scale, few enough for a narrow page."""
+    """Round values along the scale; where a narrow page has no room for a label, the line stands alone."""
     if scale.high_ns <= scale.low_ns:
         return ()
     values = _decades(scale) if scale.log else _steps(scale)
-    return tuple(_mark(scale, format_duration(value_ns), value_ns, edge=94) for value_ns in values)
+    ticks, free = [], 0.0
+    for value_ns in values:
+        x, label = scale.at(value_ns), format_duration(value_ns)
+        half = _needs(label) / 2
+        anchor = "start" if x < half else "end" if x > 100 - half else "middle"
+        start = {"start": x, "middle": x - half, "end": x - 2 * half}[anchor]
+        if start < free:
+            label = ""
+        else:
+            free = start + 2 * half
+        ticks.append(Tick(x=x, label=label, anchor=anchor))
+    return tuple(ticks)
 
 
 def _steps(scale: Scale) -> list[float]:
@@ -325,9 +393,3 @@ def _decades(scale: Scale) -> list[float]:
 def _box(scale: Scale, start_ns: float, end_ns: float, style: str = "") -> Box:
     x = scale.at(start_ns)
     return Box(x=x, width=round(scale.at(end_ns) - x, 3), style=style)
-
-
-def _mark(scale: Scale, label: str, value_ns: float, style: str = "", y: float = 0.0, *, edge: float = 60) -> Tick:
-    """A label that begins at its mark, or ends there beyond `edge` percent."""
-    x = scale.at(value_ns)
-    return Tick(x=x, label=label, anchor="end" if x > edge else "start", style=style, y=y)

@@ -63,11 +63,12 @@ class ShareSum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lead:
-    """A row to look at first: `part` is its share of all that the tail adds."""
+    """A row to look at first: `part` is its share of all that the tail adds; `alone`, of a single interaction."""
 
     row: Row
     part: float
     fix: str
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,19 +167,33 @@ def _share_sum(entry: str | None, owner: str | None, limit_ns: int | None, rows:
     )
 
 
+def is_dominated(slow: Slow) -> bool:
+    """Whether one entry took nearly all of an interaction, so that its timeline would show a single bar."""
+    return any(each.duration_ns * 20 >= slow.total_ns * 19 for each in largest(slow, 1))
+
+
 def stands_out(moment: MomentReport, excess_ns: int) -> bool:
     """Whether an excess is a twentieth of the tail or more."""
     return excess_ns > 0 and moment.tail_ns is not None and excess_ns * 20 >= moment.tail_ns
 
 
+def is_single(moment: MomentReport) -> bool:
+    """Whether one interaction is all there is: it is typical and tail at once, and no percentile says more of it."""
+    return moment.n == 1 and all(row.excess_ns == 0 for row in moment.account)
+
+
 def leads(moment: MomentReport, most: int = 3) -> tuple[Lead, ...]:
-    """The rows that add most to the tail; empty when none adds what would be worth a line."""
+    """The rows that add most to the tail, or that take most of a single interaction; empty when none stands out."""
+    tail_ns, alone = sum(row.tail_ns for row in moment.account), is_single(moment)
+    weights = [(row.tail_ns if alone else row.excess_ns, row) for row in by_excess(moment.account)]
+    weights = [(weight_ns, row) for weight_ns, row in weights if weight_ns > 0]
+    all_ns = sum(weight_ns for weight_ns, _ in weights)
     fixes = {term.name: term.fix for term in TERMS}
-    tail_ns = sum(row.tail_ns for row in moment.account)
-    adding = [row for row in by_excess(moment.account) if row.excess_ns > 0]
-    added_ns = sum(row.excess_ns for row in adding)
-    worth = [row for row in adding if row.excess_ns * SMALL >= tail_ns][:most]
-    return tuple(Lead(row=row, part=row.excess_ns / added_ns, fix=fixes[row.term]) for row in worth)
+    return tuple(
+        Lead(row=row, part=weight_ns / all_ns, fix=fixes[row.term], alone=alone)
+        for weight_ns, row in weights[:most]
+        if weight_ns * SMALL >= tail_ns
+    )
 
 
 def largest(slow: Slow, most: int) -> tuple[EntrySum, ...]:

@@ -4,33 +4,29 @@ Colour only repeats what the words say, so a pipe, a log and a colour-blind read
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
 from outlay.render import rollup, words
-from outlay.render.untrusted import visible
-from outlay.report import Bin, CohortRow, MomentReport, OnTime, Percentile, Report, Row, Segment, Slow
+from outlay.render.rollup import ShareSum
+from outlay.render.sheet import INDENT, Cell, Lines, Sheet
+from outlay.report import Bin, CohortRow, Health, MomentReport, OnTime, Percentile, Report, Row, Segment, Slow
 from outlay.stages import UNATTRIBUTED, term_of
 from outlay.units import format_duration
 
-ROWS = 10
+ROWS = 8
 COHORTS = 6
+SHARES = 4
 SLOWEST = 3
-LANES = 6
+LANES = 5
+KINDS = 2
+# Of fewer interactions a distribution says no more than their list.
+DISTRIBUTED = 20
 NAME = 16
-INDENT = 2
 
 _VERDICT_STYLE = {"PASS": "bold green", "FAIL": "bold red", "UNDECIDED": "bold yellow", words.NO_BUDGET: "bold"}
 _LEVELS = "▁▂▃▄▅▆▇█"
-
-# What a console without UTF-8 gets; applied before anything is measured.
-_PLAIN = str.maketrans("▁▂▃▄▅▆▇█▒░·─×µμ–−", "_.:-=+*#:?.-xuu--") | {ord("±"): "+-", ord("…"): ".."}
-
-Lines = list[Text]
-Cell = tuple[str, str]
 
 
 def render(report: Report, console: Console) -> None:
@@ -41,75 +37,9 @@ def render(report: Report, console: Console) -> None:
         console.print(line, soft_wrap=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sheet:
-    """Where text lands: everything drawn passes through `ink`, so nothing from the data can steer the terminal."""
-
-    console: Console
-
-    @property
-    def width(self) -> int:
-        """Columns there are."""
-        return self.console.width
-
-    def ink(self, text: str) -> str:
-        """`text` with harmless characters only, all of them within the console's encoding."""
-        text = visible(text)
-        if self.console.encoding.startswith("utf"):
-            return text
-        text = text.translate(_PLAIN)
-        encoded = (char.encode(self.console.encoding, "replace") == b"?" and char != "?" for char in text)
-        return "".join("?" * cell_len(char) if lost else char for char, lost in zip(text, encoded, strict=True))
-
-    def paragraph(self, text: str, style: str = "", indent: int = INDENT) -> Lines:
-        """Text wrapped into the width."""
-        wrapped = Text(self.ink(text), style).wrap(self.console, max(self.width - indent, 1), overflow="fold")
-        return [Text(" " * indent) + line for line in wrapped]
-
-    def heading(self, title: str, note: str = "") -> Lines:
-        """A section's title, with a note on how to read it where there is room."""
-        line = Text(self.ink(title), "bold")
-        if note and cell_len(title) + 2 + cell_len(note) <= self.width:
-            line.append(self.ink("  " + note), "dim")
-        return [Text(""), line]
-
-    def table(self, rows: Sequence[Sequence[Cell]], align: str, flex: int = 0) -> Lines:
-        """Rows as aligned columns; `align` holds `<` or `>` a column. Column `flex` is shortened until all fits."""
-        if not rows:
-            return []
-        inked = [[(self.ink(text), style) for text, style in row] for row in rows]
-        widths = [max(cell_len(row[place][0]) for row in inked) for place in range(len(align))]
-        others = sum(width + 2 for place, width in enumerate(widths) if width and place != flex)
-        widths[flex] = min(widths[flex], max(self.width - INDENT - others, 4))
-        return [self._row(row, align, widths, flex) for row in inked]
-
-    def _row(self, row: Sequence[Cell], align: str, widths: Sequence[int], flex: int) -> Text:
-        line = Text(" " * INDENT)
-        shown = [place for place, width in enumerate(widths) if width]
-        for place in shown:
-            text, style = row[place]
-            if place == flex:
-                text = self.shorten(text, widths[place])
-            gap = " " * (widths[place] - cell_len(text))
-            line.append(gap if align[place] == ">" else "").append(text, style)
-            line.append("" if align[place] == ">" else gap).append("  " if place != shown[-1] else "")
-        line.truncate(self.width)
-        return line
-
-    def shorten(self, text: str, room: int) -> str:
-        """The start and the end of `text`, inked, in `room` columns: an entry's stage stands at its end."""
-        text = self.ink(text)
-        if cell_len(text) <= room:
-            return text
-        head = set_cell_size(text, room // 3) + self.ink("…")
-        tail = text[-room:]
-        while tail and cell_len(head + tail) > room:
-            tail = tail[1:]
-        return set_cell_size(head + tail, room).rstrip()
-
-
 def _front(report: Report, sheet: Sheet) -> Lines:
-    names = [f"{source.name} ({source.format})" for source in report.sources[: words.SOURCES]]
+    alike = words.one_format(report)
+    names = [source.name if alike else f"{source.name} ({source.format})" for source in words.listed(report)]
     names += [f"and {words.count(words.unlisted(report))} more"] if words.unlisted(report) else []
     inputs = ": ".join(part for part in (words.inputs(report), ", ".join(names)) if part)
     lines = sheet.paragraph(inputs, "dim", indent=0)
@@ -119,7 +49,7 @@ def _front(report: Report, sheet: Sheet) -> Lines:
 
 
 def _moment(moment: MomentReport, sheet: Sheet) -> Lines:
-    sections = (_headline, _account, _model, _shares, _distribution, _slowest, _cohorts, _health)
+    sections = (_headline, _account, _shares, _distribution, _slowest, _cohorts, _health)
     return [line for section in sections for line in section(moment, sheet)]
 
 
@@ -128,45 +58,67 @@ def _headline(moment: MomentReport, sheet: Sheet) -> Lines:
     name = sheet.shorten(moment.moment, max(sheet.width - len(state) - 4, 4))
     title = Text(name, "bold").append("  ").append(state, _VERDICT_STYLE[state]).append("  ")
     title.append(sheet.ink("─") * (sheet.width - title.cell_len), "dim")
-    lines = [Text(""), title]
-    says = words.verdict_title(moment).capitalize()
-    if moment.budget is not None:
-        says += f" ({words.budget(moment.budget)})"
-    if moment.verdict is not None:
-        says += f": {words.verdict_reason(moment.verdict)}"
-        lines += sheet.paragraph(f"{says}.")
-    if moment.validity_why:
+    lines = [Text(""), title, *sheet.paragraph(_verdict(moment))]
+    # A refused percentile with a line of its own gives the reason there.
+    told = not (moment.served or rollup.is_single(moment)) and any(
+        percentile.why == moment.validity_why for percentile in moment.total
+    )
+    if moment.validity_why and not told:
         lines += sheet.paragraph(f"{words.validity(moment)}.", "yellow")
     return [*lines, *_facts(moment, sheet)]
 
 
+def _verdict(moment: MomentReport) -> str:
+    if moment.budget is None or moment.verdict is None:
+        return words.NO_VERDICT
+    title = words.verdict_title(moment).capitalize()
+    return f"{title} ({words.budget(moment.budget)}): {words.verdict_reason(moment.verdict)}."
+
+
 def _facts(moment: MomentReport, sheet: Sheet) -> Lines:
     ended = ", ".join(f"{name} {words.count(number)}" for name, number in words.outcomes(moment))
-    lines = [Text(""), *sheet.paragraph(words.measured(moment) + (f": {ended}" if ended else ""))]
-    served = {percentile.level: percentile for percentile in moment.served}
-    rows = [_percentile_row(percentile, served.get(percentile.level)) for percentile in moment.total]
-    if any(percentile.value_ns is not None for percentile in moment.total):
-        head = [("", ""), ("over all" if served else "", "dim"), ("95 % interval", "dim")]
-        rows = [[*head, ("of those served" if served else "", "dim"), ("", "")], *rows]
-    lines += sheet.table(rows, "<><><", flex=2)
+    measured, worth = words.measured(moment), words.worth(moment)
+    # That all went well is what a number without an outcome says.
+    told = [f"{measured}: {ended}", worth] if set(moment.outcomes) - {"ok"} else [f"{measured}{worth and ', '}{worth}"]
+    lines = [line for text in told for line in sheet.paragraph(text)]
+    if not rollup.is_single(moment):
+        lines += _percentiles(moment, sheet)
     if moment.on_time is not None:
         lines += sheet.paragraph(f"on time {words.on_time(moment.on_time)}")
     return lines
 
 
-def _percentile_row(percentile: Percentile, served: Percentile | None) -> list[Cell]:
-    return [
-        (words.percentile_name(percentile.level), ""),
-        (words.percentile_value(percentile), "bold"),
-        (words.percentile_detail(percentile), ""),
-        (words.percentile_value(served) if served else "", "bold"),
-        (words.percentile_detail(served) if served else "", ""),
+def _percentiles(moment: MomentReport, sheet: Sheet) -> Lines:
+    if not moment.served:
+        known = any(percentile.value_ns is not None for percentile in moment.total)
+        head: list[list[Cell]] = [[("", ""), ("", ""), ("95 % interval", "dim")]] if known else []
+        return sheet.table([*head, *(_percentile(each, reason=True) for each in moment.total)], "<><", flex=2)
+    heads = ("", "over all", "95 % interval", "of those served", "95 % interval")
+    served = {each.level: each for each in moment.served}
+    rows = [
+        # Side by side there is no room for the reasons; they follow.
+        [*_percentile(each, reason=False), *_percentile(served[each.level], reason=False)[1:]]
+        for each in moment.total
+        if each.level in served
     ]
+    reasons = [each.why for each in moment.total if each.why and each.why != moment.validity_why]
+    table = sheet.table([[(head, "dim") for head in heads], *rows], "<><><", flex=2)
+    return [*table, *sheet.paragraph("; ".join(reasons))]
+
+
+def _percentile(percentile: Percentile, *, reason: bool) -> list[Cell]:
+    """Name, value, interval; of a refused one the reason, if it is wanted."""
+    detail = words.percentile_detail(percentile) if reason or percentile.value_ns is not None else ""
+    value = words.percentile_value(percentile)
+    style = "yellow" if percentile.value_ns is None else ""
+    return [(words.percentile_name(percentile.level), ""), (value, "bold"), (detail, style)]
 
 
 def _account(moment: MomentReport, sheet: Sheet) -> Lines:
     if moment.typical_ns is None or moment.tail_ns is None:
         return []
+    if rollup.is_single(moment):
+        return [*sheet.heading("Where the time goes"), *_single(moment, sheet), *_leads(moment, sheet)]
     shown, rest = rollup.fold(moment.account, ROWS)
     longest_ns = max((max(row.typical_ns, row.tail_ns) for row in shown), default=0)
     wide = sheet.width >= 100
@@ -178,13 +130,38 @@ def _account(moment: MomentReport, sheet: Sheet) -> Lines:
     if rest is not None:
         table.append(_sum_row(words.many(len(rest.rows), "smaller row"), rest.typical_ns, rest.tail_ns, "dim"))
     table.append(_sum_row("total", moment.typical_ns, moment.tail_ns, "bold"))
+    table += _model_rows(moment)
     key = "▒ typical  █ added in the tail"
     return [
         *sheet.heading("Where the time goes", f"{key}  > over its share" if shared else key),
         *sheet.paragraph(f"typical: {moment.typical_label}; tail: {moment.tail_label}", "dim"),
         *sheet.table(table, "<<>>><<"),
+        *_no_model(moment, sheet),
         *_leads(moment, sheet),
     ]
+
+
+def _single(moment: MomentReport, sheet: Sheet) -> Lines:
+    """The account of one interaction: what is typical and what the tail adds cannot be told apart."""
+    shown, rest = rollup.fold(moment.account, ROWS)
+    total_ns, width = sum(row.tail_ns for row in moment.account), 20 if sheet.width >= 100 else 10
+    table: list[list[Cell]] = [[(head, "dim") for head in ("entry", "", "takes", "of it")]]
+    table += [
+        [
+            (row.entry, ""),
+            (_excess_bar(0, row.tail_ns, total_ns, width), "cyan"),
+            (format_duration(row.tail_ns), ""),
+            (words.part_of(row.tail_ns, total_ns), ""),
+        ]
+        for row in shown
+    ]
+    if rest is not None:
+        part = words.part_of(rest.tail_ns, total_ns)
+        name = words.many(len(rest.rows), "smaller row")
+        table.append([(name, "dim"), ("", ""), (format_duration(rest.tail_ns), "dim"), (part, "dim")])
+    table.append([("total", "bold"), ("", ""), (format_duration(total_ns), "bold"), ("", "")])
+    table += [[row[0], row[1], row[2], ("", "")] for row in _model_rows(moment)]
+    return [*sheet.table(table, "<<>>"), *_no_model(moment, sheet)]
 
 
 def _account_row(row: Row, longest_ns: int, sheet: Sheet) -> list[Cell]:
@@ -209,6 +186,25 @@ def _sum_row(name: str, typical_ns: int, tail_ns: int, style: str) -> list[Cell]
     return [(name, style), ("", ""), *numbers, ("", ""), ("", "")]
 
 
+def _model_rows(moment: MomentReport) -> list[list[Cell]]:
+    """How much of the total is the model: one row where it is known, its bounds where it is not."""
+    typical, tail = moment.typical_gap, moment.tail_gap
+    if typical is None or tail is None or not words.has_model(moment):
+        return []
+    rows = [("of it the model", typical.low_ns, tail.low_ns)]
+    if words.gap_is_open(moment):
+        low = [("of it the model, at least", typical.low_ns, tail.low_ns)] if typical.low_ns or tail.low_ns else []
+        rows = [*low, ("of it the model, at most", typical.high_ns, tail.high_ns)]
+    return [
+        [(name, ""), ("", ""), (format_duration(typical_ns), ""), (format_duration(tail_ns), ""), *[("", "")] * 3]
+        for name, typical_ns, tail_ns in rows
+    ]
+
+
+def _no_model(moment: MomentReport, sheet: Sheet) -> Lines:
+    return [] if words.has_model(moment) else sheet.paragraph(words.NO_MODEL, "dim")
+
+
 def _excess_bar(typical_ns: int, tail_ns: int, longest_ns: int, width: int) -> str:
     """The typical part light, what the tail adds solid."""
     if not longest_ns:
@@ -222,41 +218,47 @@ def _leads(moment: MomentReport, sheet: Sheet) -> Lines:
     if not leads:
         return sheet.paragraph(words.NO_LEAD, "dim")
     lead = leads[0]
-    owner = f" ({lead.row.owner})" if lead.row.owner else ""
-    return sheet.paragraph(f"Look first: {lead.row.entry}{owner} {words.lead(lead)}")
-
-
-def _model(moment: MomentReport, sheet: Sheet) -> Lines:
-    gaps = [("typical", moment.typical_gap), ("tail", moment.tail_gap)]
-    rows = [[(name, "dim"), (words.model_gap(gap), "")] for name, gap in gaps if gap is not None]
-    if not rows:
-        return []
-    note = sheet.paragraph(words.OPEN_GAP, "dim") if words.gap_is_open(moment) else []
-    return [*sheet.heading("Model time against end to end"), *sheet.table(rows, "<<", flex=1), *note]
+    owner = f" ({sheet.shorten(lead.row.owner, NAME)})" if lead.row.owner else ""
+    entry = sheet.shorten(lead.row.entry, sheet.width // 2)
+    return sheet.paragraph(f"Look first: {entry}{owner} {words.lead(lead)}")
 
 
 def _shares(moment: MomentReport, sheet: Sheet) -> Lines:
+    """Of many shares only those that were exceeded have a line; the others are named."""
     sums = rollup.by_share(moment)
     if not sums:
         return []
+    shown = sums if len(sums) <= SHARES else [total for total in sums if total.over_ns is not None]
     rows: list[list[Cell]] = [[(name, "dim") for name in ("share", "owner", "limit", "typical", "tail", "")]]
-    for total in sums:
-        over = f"over by {format_duration(total.over_ns)}" if total.over_ns is not None else ""
-        rows.append(
-            [
-                (total.entry or "everything else", ""),
-                (sheet.shorten(total.owner or "", NAME), ""),
-                ("none" if total.limit_ns is None else format_duration(total.limit_ns), ""),
-                (format_duration(total.typical_ns), ""),
-                (format_duration(total.tail_ns), ""),
-                (over, "bold red"),
-            ]
-        )
-    return [*sheet.heading("Budget against actual"), *sheet.table(rows, "<<>>><")]
+    rows += [_share_row(total, sheet) for total in shown]
+    within = [_share_name(total, sheet) for total in sums if total not in shown and total.limit_ns is not None]
+    unlimited = [_share_name(total, sheet) for total in sums if total not in shown and total.limit_ns is None]
+    return [
+        *sheet.heading("Budget against actual", "of all rows that a share names"),
+        *(sheet.table(rows, "<<>>><") if shown else []),
+        *(sheet.paragraph(f"within: {', '.join(within)}", "dim") if within else []),
+        *(sheet.paragraph(f"without a limit: {', '.join(unlimited)}", "dim") if unlimited else []),
+    ]
+
+
+def _share_row(total: ShareSum, sheet: Sheet) -> list[Cell]:
+    over = f"over by {format_duration(total.over_ns)}" if total.over_ns is not None else ""
+    return [
+        (_share_name(total, sheet), ""),
+        (sheet.shorten(total.owner or "", NAME), ""),
+        ("none" if total.limit_ns is None else format_duration(total.limit_ns), ""),
+        (format_duration(total.typical_ns), ""),
+        (format_duration(total.tail_ns), ""),
+        (over, "bold red"),
+    ]
+
+
+def _share_name(total: ShareSum, sheet: Sheet) -> str:
+    return sheet.shorten(total.entry or "everything else", 2 * NAME)
 
 
 def _distribution(moment: MomentReport, sheet: Sheet) -> Lines:
-    if not moment.bins:
+    if sum(each.count for each in moment.bins) < DISTRIBUTED:
         return []
     columns = _columns(moment.bins, sheet.width - INDENT)
     most = max(each.count for each in columns)
@@ -277,15 +279,21 @@ def _columns(bins: Sequence[Bin], most: int) -> list[Bin]:
 
 
 def _markers(moment: MomentReport, columns: Sequence[Bin], sheet: Sheet) -> Lines:
-    """The budget and the percentiles under the column that holds them, each on a line of its own."""
+    """The budget and the percentiles under the column that holds them, as many on a line as have room."""
     lines: Lines = []
     for name, value_ns in rollup.landmarks(moment):
         place = next((index for index, each in enumerate(columns) if value_ns <= each.high_ns), len(columns))
         sign = "^" if place < len(columns) else ">"
         label = f"{name} {format_duration(value_ns)}"
         left = INDENT + place + 2 + len(label) > sheet.width
-        text = f"{label} {sign}".rjust(place + 1) if left else f"{' ' * place}{sign} {label}"
-        lines += [Text(" " * INDENT + sheet.ink(text), "bold" if name == "budget" else "")]
+        text = f"{label} {sign}" if left else f"{sign} {label}"
+        start = INDENT + (place + 1 - len(text) if left else place)
+        line = next((line for line in lines if line.cell_len + 2 <= start), None)
+        if line is None:
+            line = Text("")
+            lines.append(line)
+        line.pad_right(start - line.cell_len)
+        line.append(sheet.ink(text), "bold" if name == "budget" else "")
     return lines
 
 
@@ -302,12 +310,17 @@ def _slowest(moment: MomentReport, sheet: Sheet) -> Lines:
         ]
         for slow in shown
     ]
-    more = len(moment.slowest) - len(shown)
+    single = rollup.is_single(moment)
+    timeline = [] if rollup.is_dominated(shown[0]) else _waterfall(shown[0], LANES * 2 if single else LANES, sheet)
+    if single:
+        return [*sheet.heading("In time", shown[0].id), *timeline] if timeline else []
+    many = f"{len(shown)} of {words.count(len(moment.slowest))}, " if len(moment.slowest) > len(shown) else ""
+    title = f"{sheet.shorten(shown[0].id, NAME)} over {format_duration(shown[0].total_ns)}:"
     return [
-        *sheet.heading("Slowest", "and the entry that took most of each"),
+        *sheet.heading("Slowest", f"{many}and the entry that took most of each"),
         *sheet.table(rows, "<><><", flex=4),
-        *(sheet.paragraph(f"and {words.count(more)} more", "dim") if more else []),
-        *_waterfall(shown[0], sheet),
+        *(sheet.paragraph(title, "dim") if timeline else []),
+        *timeline,
     ]
 
 
@@ -319,11 +332,11 @@ def _most(slow: Slow) -> list[Cell]:
     )
 
 
-def _waterfall(slow: Slow, sheet: Sheet) -> Lines:
+def _waterfall(slow: Slow, most: int, sheet: Sheet) -> Lines:
     """The longest pieces of one interaction, in time."""
     if slow.total_ns <= 0:
         return []
-    longest = sorted(slow.segments, key=lambda segment: -segment.duration_ns)[:LANES]
+    longest = sorted(slow.segments, key=lambda segment: -segment.duration_ns)[:most]
     lanes = sorted(longest, key=lambda segment: segment.start_ns)
     width = 30 if sheet.width >= 100 else 16
     rows: list[list[Cell]] = [
@@ -339,8 +352,7 @@ def _waterfall(slow: Slow, sheet: Sheet) -> Lines:
     if left:
         left_ns = slow.total_ns - sum(segment.duration_ns for segment in lanes)
         rows.append([(words.many(left, "shorter piece"), "dim"), ("", ""), (format_duration(left_ns), "dim"), ("", "")])
-    title = f"{sheet.shorten(slow.id, NAME)} over {format_duration(slow.total_ns)}:"
-    return [*sheet.paragraph(title, "dim"), *sheet.table(rows, "<<><")]
+    return sheet.table(rows, "<<><")
 
 
 def _lane(segment: Segment, total_ns: int, width: int) -> str:
@@ -382,8 +394,16 @@ def _share(on_time: OnTime | None) -> str:
 
 
 def _health(moment: MomentReport, sheet: Sheet) -> Lines:
+    """The kinds met most often in words, the others by name."""
     lines: Lines = sheet.heading("Health of the data") if moment.health else []
-    for health in moment.health:
-        meaning = words.health_meaning(health.kind)
-        lines += sheet.paragraph(f"{words.count(health.count)} × {health.kind}: {meaning} (such as {health.example})")
+    kinds = sorted(moment.health, key=lambda health: -health.count)
+    for health in kinds[:KINDS]:
+        text = f"{_kind(health)}: {words.health_meaning(health.kind)} (such as {health.example})"
+        lines += sheet.paragraph(text, most=2)
+    if len(kinds) > KINDS:
+        lines += sheet.paragraph(f"also {', '.join(_kind(health) for health in kinds[KINDS:])}")
     return lines
+
+
+def _kind(health: Health) -> str:
+    return f"{words.count(health.count)} × {health.kind}"

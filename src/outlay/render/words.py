@@ -9,13 +9,16 @@ from math import isinf
 from outlay.budget import Budget
 from outlay.interaction import NOTE_KINDS, OUTCOMES
 from outlay.render.rollup import Lead
-from outlay.report import ModelGap, MomentReport, OnTime, Percentile, Report, Segment, Verdict
+from outlay.report import ModelGap, MomentReport, OnTime, Percentile, Report, Segment, Source, Verdict
 from outlay.units import format_duration
 
 VERDICTS: Mapping[str, str] = {"PASS": "in budget", "FAIL": "over budget", "UNDECIDED": "not decided"}
-# More inputs than this are counted, not named.
-SOURCES = 6
+# Of many inputs so many are named; the rest is counted.
+SOURCES = 2
+# Below this part of their number, the interactions depend on each other enough to tell a reader.
+BURSTY = 0.9
 NO_BUDGET = "no budget"
+NO_VERDICT = "No budget was given, so there is no verdict."
 NO_LEAD = "No row stands out: the tail has the shape of a typical interaction."
 
 
@@ -40,6 +43,11 @@ def percent(share: float) -> str:
     return "> 99.999 %" if share > 0.5 else "< 0.001 %"
 
 
+def part_of(value_ns: int, total_ns: int) -> str:
+    """A duration's part of another in percent; empty when there is nothing to be a part of."""
+    return percent(value_ns / total_ns) if total_ns else ""
+
+
 def signed(value_ns: int) -> str:
     """A difference: `+412 ms`, `-3.10 ms`, `0`."""
     return f"+{format_duration(value_ns)}" if value_ns > 0 else format_duration(value_ns)
@@ -57,7 +65,8 @@ def percentile_value(percentile: Percentile) -> str:
 
 def percentile_detail(percentile: Percentile) -> str:
     """The interval, or why the percentile was refused; empty when the report says neither."""
-    parts = [percentile.why] if percentile.why else []
+    # The percentile's name stands beside it already.
+    parts = [percentile.why.removeprefix(f"{percentile_name(percentile.level)} ")] if percentile.why else []
     # An interval from never to never adds nothing to a value that reads "never".
     if percentile.interval_ns is not None and not isinf(percentile.interval_ns[0]):
         parts.append(interval(*percentile.interval_ns))
@@ -105,18 +114,24 @@ def thresholds(value: Budget) -> str:
 
 
 def measured(moment: MomentReport) -> str:
-    """`1,200 measured of 1,240 started (96.8 %)`, and what they are worth when they depend on each other."""
-    return f"{count(moment.n)} measured {measured_note(moment)}"
+    """`1,200 measured of 1,240 started (96.8 %)`; `600 measured` when that is all."""
+    return " ".join(part for part in (f"{count(moment.n)} measured", measured_note(moment)) if part)
 
 
 def measured_note(moment: MomentReport) -> str:
     """The same without the number itself."""
+    if moment.coverage == 1:
+        return ""
     text = f"of {count(moment.started)} started"
-    if moment.coverage is not None:
-        text += f" ({percent(moment.coverage)})"
-    if moment.effective_n is not None and round(moment.effective_n) < moment.n:
-        text += f", worth {count(round(moment.effective_n))} independent ones"
-    return text
+    return text if moment.coverage is None else f"{text} ({percent(moment.coverage)})"
+
+
+def worth(moment: MomentReport) -> str:
+    """What those that were served say when they depend on each other; empty when they hardly do, or it is unknown."""
+    served = sum(each.count for each in moment.bins)
+    if moment.effective_n is None or moment.effective_n >= BURSTY * served:
+        return ""
+    return f"worth about {count(round(moment.effective_n))} independent ones: slow ones come in bursts"
 
 
 def outcomes(moment: MomentReport) -> tuple[tuple[str, int], ...]:
@@ -134,10 +149,10 @@ def on_time(value: OnTime) -> str:
 
 def model_gap(gap: ModelGap) -> str:
     """`model 12.0 ms to 340 ms of 1.20 s (1.0 % to 28.3 %)`."""
-    took, share = format_duration(gap.low_ns), _part(gap.low_ns, gap.total_ns)
+    took, share = format_duration(gap.low_ns), part_of(gap.low_ns, gap.total_ns)
     if gap.high_ns != gap.low_ns:
         took += f" to {format_duration(gap.high_ns)}"
-        share += f" to {_part(gap.high_ns, gap.total_ns)}"
+        share += f" to {part_of(gap.high_ns, gap.total_ns)}"
     return f"model {took} of {format_duration(gap.total_ns)}" + (f" ({share})" if gap.total_ns else "")
 
 
@@ -146,6 +161,12 @@ def gap_is_open(moment: MomentReport) -> bool:
     return any(gap is not None and gap.low_ns != gap.high_ns for gap in (moment.typical_gap, moment.tail_gap))
 
 
+def has_model(moment: MomentReport) -> bool:
+    """Whether any row is the model, or could be."""
+    return any(gap is not None and gap.high_ns for gap in (moment.typical_gap, moment.tail_gap))
+
+
+NO_MODEL = "no row of this data is known to be a model"
 OPEN_GAP = "An interval, because some rows cannot tell the model from the network and the queue around it."
 
 
@@ -155,17 +176,15 @@ def lead(value: Lead) -> str:
 
 
 def lead_adds(value: Lead) -> str:
-    """`adds 474 ms, 45.5 % of what the tail adds`."""
+    """`adds 474 ms, 45.5 % of what the tail adds`; of a single interaction `takes 65.0 ms, 65.4 % of it`."""
+    if value.alone:
+        return f"takes {format_duration(value.row.tail_ns)}, {percent(value.part)} of it"
     return f"adds {format_duration(value.row.excess_ns)}, {percent(value.part)} of what the tail adds"
 
 
 def lead_fix(value: Lead) -> str:
     """`Usual fix for queueing: ...`."""
     return f"Usual fix for {value.row.term}: {value.fix}"
-
-
-def _part(value_ns: int, total_ns: int) -> str:
-    return percent(value_ns / total_ns) if total_ns else ""
 
 
 def clock_error(segment: Segment) -> str:
@@ -187,17 +206,28 @@ def health_meaning(kind: str) -> str:
 
 
 def inputs(report: Report) -> str:
-    """`2 inputs, 49,360 spans, 818 interactions`."""
+    """`2 inputs, 49,360 spans, 818 interactions`; with the format behind the inputs where they share one."""
     records: dict[str, int] = {}
-    for source in report.sources:
-        records[source.unit] = records.setdefault(source.unit, 0) + source.records
+    for each in report.sources:
+        records[each.unit] = records.setdefault(each.unit, 0) + each.records
     held = [f"{count(number)} {unit}" for unit, number in sorted(records.items())]
-    return ", ".join([many(len(report.sources), "input"), *reversed(held)])
+    form = f" ({report.sources[0].format})" if one_format(report) else ""
+    return ", ".join([many(len(report.sources), "input") + form, *reversed(held)])
+
+
+def one_format(report: Report) -> bool:
+    """Whether all inputs have the same format, so that it need not stand beside each."""
+    return len({each.format for each in report.sources}) == 1
+
+
+def listed(report: Report) -> Sequence[Source]:
+    """The inputs that are named one by one: a few, and one more rather than `and 1 more`."""
+    return report.sources if len(report.sources) <= SOURCES + 1 else report.sources[:SOURCES]
 
 
 def unlisted(report: Report) -> int:
     """How many inputs are not named one by one."""
-    return max(len(report.sources) - SOURCES, 0)
+    return len(report.sources) - len(listed(report))
 
 
 def pairs(mapping: Mapping[str, str]) -> Sequence[str]:
