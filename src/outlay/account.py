@@ -22,6 +22,8 @@ from outlay.stages import UNATTRIBUTED, USER_COMPONENT
 
 BROKER = "queue.broker"
 
+_MOST_HANDOVERS = 100
+
 # Owner of what happens outside every span, and neighbour of what happens at a span's edge.
 NOBODY = -1
 
@@ -148,7 +150,7 @@ def _chain(interaction: Interaction, start: int, end: int, offsets: Offsets | No
 class _Forest:
     """The spans of one interaction on one clock, as parallel lists, with each parent's children latest end first."""
 
-    __slots__ = ("_offsets", "_reference", "children", "ends", "spans", "starts", "tops")
+    __slots__ = ("_component", "_offsets", "_parents", "_reference", "children", "ends", "spans", "starts", "tops")
 
     def __init__(self, interaction: Interaction, offsets: Offsets | None) -> None:
         spans = interaction.spans
@@ -164,6 +166,8 @@ class _Forest:
             parents = [
                 self._holder(place, parents) if spans[place].follows else parents[place] for place in index.values()
             ]
+        self._parents = parents
+        self._component: str | None = None
         self.tops: list[int] = []
         self.children: defaultdict[int, list[int]] = defaultdict(list)
         for place, parent in enumerate(parents):
@@ -174,11 +178,14 @@ class _Forest:
         self._order()
 
     def _holder(self, place: int, parents: Sequence[int | None]) -> int | None:
-        """The nearest ancestor still running when a span that only *follows* its parent began; None if none was."""
-        start, seen = self.starts[place], {place}
-        parent = parents[place]
-        while parent is not None and parent not in seen:
-            seen.add(parent)
+        """The nearest ancestor still running when a span that only *follows* its parent began; None if none was.
+
+        The search ends after so many hand-overs, so that neither a ring of parents nor a long chain makes it endless.
+        """
+        start, parent = self.starts[place], parents[place]
+        for _ in range(_MOST_HANDOVERS):
+            if parent is None:
+                break
             if self.starts[parent] <= start < self.ends[parent] and not _hands_over(self.spans[parent]):
                 return parent
             parent = parents[parent]
@@ -233,13 +240,15 @@ class _Forest:
         if callee.clock == caller.clock and callee.component == caller.component:
             return None
         # The call that nobody called is the user's own.
-        component = USER_COMPONENT if owner in self.tops else callee.component
+        component = USER_COMPONENT if self._parents[owner] is None else callee.component
         return f"{component}/{'uplink' if neighbour == after else 'downlink'}"
 
     def _first_component(self) -> str:
         """What lies outside every span belongs to whoever began the interaction."""
-        first = min(self.tops, key=lambda place: (self.starts[place], self.spans[place].id), default=None)
-        return NO_SERVICE if first is None else self.spans[first].component
+        if self._component is None:
+            first = min(self.tops, key=lambda place: (self.starts[place], self.spans[place].id), default=None)
+            self._component = NO_SERVICE if first is None else self.spans[first].component
+        return self._component
 
     def _edge(self, before: int, after: int) -> str:
         left = "start" if before == NOBODY else self.spans[before].name

@@ -8,7 +8,7 @@ from outlay.budget import ChainStep, Moment
 from outlay.engines import ENGINE_KEYS, engine_stages, told_duration
 from outlay.interaction import HARDWARE, SITE, SOURCE, VERSION, Interaction, Mark, Note, Span
 from outlay.mapping import MARK_KEY, MOMENT_KEY, UNSPLIT_CALL, Rules, matches
-from outlay.stages import entry, joint, split_entry
+from outlay.stages import UNATTRIBUTED, entry, joint, split_entry
 from outlay.trace import Scalar, TraceSpan
 
 # A trace that names no moment, and that no `match` claims.
@@ -374,7 +374,8 @@ def chained(marks: Sequence[Mark], chain: Sequence[ChainStep]) -> tuple[Mark, ..
             waiting.append(step.entry)
         if step.mark in there:
             found = there[step.mark]
-            component, stage = _joined(waiting) if waiting else (None, None)
+            # What lies before the first mark, where the interaction begins earlier, is no step of the chain.
+            component, stage = _joined(waiting) if waiting else (None, f"{UNATTRIBUTED}.start->{step.mark}")
             out.append(replace(found, component=component, stage=stage))
             waiting = []
     return tuple(out)

@@ -134,7 +134,10 @@ def calls_of(interaction: Interaction) -> list[Call]:
 
 @dataclass(slots=True)
 class _Bucket:
-    """The tightest bounds seen within one slice of time, each with the instant of its call."""
+    """The tightest bounds seen within one slice of time, each with the instant at which it held.
+
+    The request proves the upper one when it leaves, the answer the lower one when it arrives.
+    """
 
     low: tuple[int, int]
     high: tuple[int, int]
@@ -171,9 +174,9 @@ class _Pair:
         epoch = self._epochs[max(0, bisect_right(self._starts, at) - 1)]
         bucket = epoch.get(at // self._slice_ns)
         if bucket is None:
-            epoch[at // self._slice_ns] = _Bucket((low, at), (high, at))
+            epoch[at // self._slice_ns] = _Bucket((low, t3_ns), (high, at))
         else:
-            bucket.low = max(bucket.low, (low, at))
+            bucket.low = max(bucket.low, (low, t3_ns))
             bucket.high = min(bucket.high, (high, at))
         self._forget(epoch, at)
 
@@ -192,11 +195,18 @@ class _Pair:
         return low, high
 
     def _forget(self, epoch: dict[int, _Bucket], at_ns: int) -> None:
-        """Drop what no later call can use, so that a stream of any length takes the same memory."""
-        if len(epoch) > 64:
-            oldest_useful = (at_ns - 2 * self._alignment.window_ns) // self._slice_ns
-            for number in [number for number in epoch if number < oldest_useful]:
+        """Drop what calls around this instant cannot use, so that a stream of any length takes the same memory."""
+        if len(epoch) > _MOST_SLICES:
+            here, reach = at_ns // self._slice_ns, 2 * self._alignment.window_ns // self._slice_ns
+            for number in [number for number in epoch if abs(number - here) > reach]:
                 del epoch[number]
+        if len(self._epochs) > _MOST_EPOCHS:
+            farthest = 0 if at_ns - self._starts[0] > self._starts[-1] - at_ns else -1
+            del self._starts[farthest], self._epochs[farthest]
+
+
+# A clock that steps more often than this within memory's reach is no clock; two hosts behind one name look like that.
+_MOST_SLICES, _MOST_EPOCHS = 64, 16
 
 
 def _widening(then_ns: int, at_ns: int, drift_ppm: int) -> int:

@@ -119,6 +119,7 @@ BUILT_IN: tuple[Rule, ...] = (
     _on(None, "queue.broker", kind="consumer", has="messaging.operation.type=receive"),
     _on("{db.system.name}", UNSPLIT_CALL, has="db.system.name"),
     _on("{db.system}", UNSPLIT_CALL, has="db.system"),
+    _on("{faas.invoked_name}", UNSPLIT_CALL, kind="client", has="faas.invoked_name"),
     _on("{peer.service}", UNSPLIT_CALL, kind="client", has="peer.service"),
     _on("{rpc.service}", UNSPLIT_CALL, kind="client", has="rpc.service"),
     _on("{server.address}", UNSPLIT_CALL, kind="client", has="server.address"),

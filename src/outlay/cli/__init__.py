@@ -16,7 +16,13 @@ def main() -> None:
     except KeyboardInterrupt:
         print("outlay: interrupted", file=sys.stderr)
         sys.exit(INTERRUPTED)
-    except BrokenPipeError:
-        # Whoever read the output has had enough. Python would complain again while closing it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(OK)
+    except OSError as error:
+        # Verbs say what they cannot read or write themselves; what is left is standard output.
+        discard_output()
+        print(f"outlay: {error.filename or 'standard output'}: {error.strerror}", file=sys.stderr)
+        sys.exit(USAGE)
+
+
+def discard_output() -> None:
+    """Send what waits to be printed nowhere: Python would fail on it again when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,13 +1,26 @@
 """The list of verbs."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from outlay import __version__
-from outlay.cli import budget, explain
+from outlay.cli import OK, budget, discard_output, explain
+
+
+class _Verbs(TyperGroup):
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # Whoever read the output has had enough. Typer would call it a failure.
+            discard_output()
+            raise typer.Exit(OK) from None
+
 
 app = typer.Typer(
+    cls=_Verbs,
     name="outlay",
     help="A latency budget for AI interactions: where the time goes, what to fix first, what it gives back.",
     epilog="Exit codes: 0 done or PASS, 1 FAIL, 2 usage, 3 UNDECIDED, 4 the data was refused, 130 interrupted.",

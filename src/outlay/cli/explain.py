@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from outlay.cli import OK, REFUSED, USAGE
+from outlay.render.untrusted import visible
 
 if TYPE_CHECKING:  # what these import would slow `outlay --help`
     from outlay.cli.run import Found
@@ -69,30 +70,37 @@ def explain(  # noqa: PLR0913, PLR0917 - one parameter an option is what Typer r
     try:
         found = gather_paths(paths, question, spec.rules, jobs=jobs, log=log)
     except OSError as error:
-        _stop(f"{error.filename or 'output'}: {error.strerror}", USAGE)
+        _stop(f"{error.filename or log or 'output'}: {error.strerror}", USAGE)
     for refusal in found.refusals:
-        print(f"outlay: {refusal}", file=sys.stderr)
+        _say(refusal)
     if found.skipped:
-        print(f"outlay: skipped {len(found.skipped)} files of no known format: {found.skipped[0]}", file=sys.stderr)
+        _say(f"skipped {len(found.skipped)} files of no known format: {found.skipped[0]}")
     if not found.gathering.moments:
         _stop(_nothing(found, question, paths, spec), REFUSED)
     report = build_report(found.gathering, found.sources)
-    _print(report, json=json, markdown=markdown)
     if html is not None:
         from outlay.render.html import to_html
 
         _write(html, to_html(report).encode())
+    sys.stdout.buffer.write(_drawn(report, json=json, markdown=markdown))
+    sys.stdout.flush()
+    if html is not None:
         print(f"Report: {html.resolve().as_uri()}", file=sys.stderr)
     raise typer.Exit(REFUSED if found.refusals else OK)
 
 
+def _say(message: str) -> None:
+    # File names and keys of other people's JSON may be in it.
+    print(f"outlay: {visible(message)}", file=sys.stderr)
+
+
 def _stop(message: str, code: int) -> NoReturn:
-    print(f"outlay: {message}", file=sys.stderr)
+    _say(message)
     raise typer.Exit(code)
 
 
 def _spec(budget: str | None) -> "Spec":
-    from outlay.formats.spec import Spec, SpecError, load_preset, load_spec, preset_names
+    from outlay.formats.spec import MAX_BYTES, Spec, SpecError, load_preset, load_spec, preset_names
 
     if budget is None and not Path("outlay.yaml").is_file():
         return Spec(moments=(), rules=())
@@ -100,7 +108,8 @@ def _spec(budget: str | None) -> "Spec":
     if name in preset_names() and not Path(name).exists():
         return load_preset(name)
     try:
-        return load_spec(Path(name).read_bytes(), name)
+        with Path(name).open("rb") as stream:
+            return load_spec(stream.read(MAX_BYTES + 1), name)
     except OSError as error:
         known = ", ".join(preset_names())
         _stop(f"{name}: {error.strerror}; --budget takes a file, or one of the presets {known}", USAGE)
@@ -142,30 +151,30 @@ def _seen(question: "Question", paths: list[str], spec: "Spec") -> str:
     return "the data has " + "; ".join(seen)
 
 
-def _print(report: "Report", *, json: bool, markdown: bool) -> None:
+def _drawn(report: "Report", *, json: bool, markdown: bool) -> bytes:
     if json:
         from outlay.render.machine import to_json
 
-        sys.stdout.buffer.write(to_json(report) + b"\n")
-    elif markdown:
+        return to_json(report) + b"\n"
+    if markdown:
         from outlay.render.markdown import to_markdown
 
-        print(to_markdown(report), end="")
-    else:
-        from rich.console import Console
+        return to_markdown(report).encode()
+    from rich.console import Console
 
-        from outlay.render.text import render
+    from outlay.render.text import render
 
-        render(report, Console())
-    sys.stdout.flush()
+    console = Console()
+    with console.capture() as drawn:
+        render(report, console)
+    return drawn.get().encode(console.encoding, "backslashreplace")
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all: a full disk must not cost the report that was there before."""
-    beside = path.with_name(path.name + ".part")
+    from outlay.cli.run import replacing
+
     try:
-        beside.write_bytes(content)
-        beside.replace(path)
+        with replacing(path) as out:
+            out.write(content)
     except OSError as error:
-        beside.unlink(missing_ok=True)
         _stop(f"{path}: {error.strerror}", USAGE)

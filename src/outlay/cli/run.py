@@ -3,6 +3,7 @@
 import gc
 import multiprocessing
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
@@ -103,11 +104,15 @@ def _expand(paths: Sequence[str]) -> tuple[list[str], set[str]]:
 
 
 def _jobs(files: Sequence[str], asked: int | None) -> int:
-    if STDIN in files:
+    if STDIN in files or not all(Path(name).is_file() for name in files):
+        # A pipe can be read only once, by one process.
         return 1
     if asked is not None:
         return asked
-    large = sum(Path(name).stat().st_size for name in files if _splits(name))
+    sizes = {name: Path(name).stat().st_size for name in files}
+    if sum(sizes.values()) < PARALLEL_FROM:
+        return 1
+    large = sum(size for name, size in sizes.items() if _splits(name))
     return os.cpu_count() or 1 if large >= PARALLEL_FROM else 1
 
 
@@ -136,7 +141,7 @@ def _gather(
         stack.enter_context(_rare_collections())
         take: Callable[[Interaction | Note], None] = part.gathering.take
         if log is not None:
-            take = _also_writing(stack.enter_context(log.open("wb")), take)
+            take = _also_writing(stack.enter_context(replacing(log)), take)
         for name in files:
             with _open(name, advance) as stream:
                 try:
@@ -158,6 +163,8 @@ def _rare_collections() -> Iterator[None]:
     try:
         yield
     finally:
+        # What was kept stays to the end; without this the next collection would walk through all of it.
+        gc.freeze()
         gc.set_threshold(*before)
 
 
@@ -170,7 +177,9 @@ def _take_all(
     take: Callable[[Interaction | Note], None],
 ) -> None:
     question = part.gathering.question
-    source = Path(name).name if SOURCE in question.by or SOURCE in question.where else None
+    # A name may hold bytes that are no text; JSON holds only text.
+    shown = os.fsencode(name).decode("utf-8", "backslashreplace")
+    source = Path(shown).name if SOURCE in question.by or SOURCE in question.where else None
     records, unit = 0, "interactions"
     for item in items:
         if isinstance(item, TraceSpan):
@@ -183,7 +192,27 @@ def _take_all(
             take(made if source is None else from_source(made, source))
         else:
             take(item)
-    part.sources[name] = Source(name=name, format=form, records=records, unit=unit)
+    part.sources[name] = Source(name=shown, format=form, records=records, unit=unit)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file to write, which takes the place of `path` when it is whole.
+
+    A full disk must not cost what was there before, and a log may be written over the very one that is read.
+    """
+    if path.exists() and not path.is_file():
+        with path.open("wb") as device:
+            yield device
+        return
+    target = path.resolve()
+    beside = target.with_name(target.name + ".part")
+    try:
+        with beside.open("wb") as out:
+            yield out
+        beside.replace(target)
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def _also_writing(out: BinaryIO, take: Callable[[Interaction | Note], None]) -> Callable[[Interaction | Note], None]:
@@ -198,21 +227,25 @@ def _also_writing(out: BinaryIO, take: Callable[[Interaction | Note], None]) -> 
 @contextmanager
 def _open(name: str, advance: Callable[[int], None]) -> Iterator["_Counted"]:
     if name == STDIN:
-        yield _Counted(sys.stdin.buffer, advance)  # type: ignore[arg-type] # every binary stream has readinto
+        yield _Counted(sys.stdin.buffer, name, advance)  # type: ignore[arg-type] # every binary stream has readinto
         return
     with Path(name).open("rb") as stream:
-        yield _Counted(stream, advance)
+        yield _Counted(stream, name, advance)
 
 
 class _Counted:
-    """A stream that says how much was read from it."""
+    """A stream that says how much was read from it, and its name when it cannot be read."""
 
-    def __init__(self, stream: Fills, advance: Callable[[int], None]) -> None:
+    def __init__(self, stream: Fills, name: str, advance: Callable[[int], None]) -> None:
         self._stream = stream
+        self._name = name
         self._advance = advance
 
     def readinto(self, buffer: bytearray | memoryview, /) -> int:
-        size = self._stream.readinto(buffer)
+        try:
+            size = self._stream.readinto(buffer)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, self._name) from None
         self._advance(size)
         return size
 
@@ -251,6 +284,8 @@ _bytes_read: "Synchronized[int] | None" = None
 def _share(count: "Synchronized[int]") -> None:
     global _bytes_read  # noqa: PLW0603 - shared memory reaches a pool's worker only by inheritance
     _bytes_read = count
+    # The terminal interrupts all processes at once; the parent ends its workers, and they have nothing to say.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _work(files: Sequence[str], question: Question, rules: Sequence[Rule], shard: Shard) -> _Part:

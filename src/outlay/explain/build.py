@@ -48,17 +48,17 @@ def build_report(gathering: Gathering, sources: Sequence[Source]) -> Report:
         # Troubles of the input as a whole stand with the first moment, or alone when nothing was measured.
         general = _health(gathering.general)
         first = moments[0] if moments else _moment(MomentCohorts(gathering.general.moment, 0), gathering)
-        moments[:1] = [_with_health(first, general)]
+        moments[:1] = [replace(first, health=_merged(first.health, general))]
     question = gathering.question
     return Report(sources=tuple(sources), moments=tuple(moments), by=question.by, filters=dict(question.where))
 
 
-def _with_health(moment: MomentReport, more: Iterable[Health]) -> MomentReport:
-    merged = {line.kind: line for line in moment.health}
+def _merged(lines: Iterable[Health], more: Iterable[Health]) -> tuple[Health, ...]:
+    merged = {line.kind: line for line in lines}
     for line in more:
         known = merged.get(line.kind)
         merged[line.kind] = line if known is None else replace(known, count=known.count + line.count)
-    return replace(moment, health=tuple(merged[kind] for kind in sorted(merged)))
+    return tuple(merged[kind] for kind in sorted(merged))
 
 
 def _moment(cohorts: MomentCohorts, gathering: Gathering) -> MomentReport:
@@ -72,9 +72,11 @@ def _moment(cohorts: MomentCohorts, gathering: Gathering) -> MomentReport:
         served = tuple(_percentile(whole, level, worth, served_only=True) for level in LEVELS)
     typical, tail = _typical(whole), _tail(whole, budget)
     rows = len(typical.entries.keys() | tail.entries.keys())
+    crowded: tuple[Health, ...] = ()
     if rows > MOST_ROWS:
         typical, tail = _without_edges(typical), _without_edges(tail)
-        cohorts.note("too-many-rows", f"{rows} rows; unattributed edges are summed by component", count=rows)
+        text = f"{rows} rows; unattributed edges are summed by component"
+        crowded = (Health(kind="too-many-rows", count=rows, example=text),)
     return MomentReport(
         moment=cohorts.moment.name or "(no interactions)",
         n=whole.measured,
@@ -97,7 +99,7 @@ def _moment(cohorts: MomentCohorts, gathering: Gathering) -> MomentReport:
         bins=tuple(Bin(low_ns=low, high_ns=high, count=count) for low, high, count in whole.sketch.bins(BINS)),
         cohorts=_cohort_rows(cohorts, gathering.question.by),
         slowest=tuple(_slow(cohorts)),
-        health=_health(cohorts),
+        health=_merged(_health(cohorts), crowded),
         effective_n=worth,
     )
 
@@ -195,9 +197,9 @@ def _typical(cohort: Cohort) -> _Group:
     if not records:
         return _Group("no interactions", None, {})
     low, high = (math.floor(share * (len(records) - 1)) for share in TYPICAL_BAND)
-    band = records[low : max(high, low) + 1]
+    band = records[low : high + 1]
     if len(band) < 3:
-        return _mean("the median interaction", [(record, 1.0) for record in band])
+        return _mean("the median interaction", [(records[(len(records) - 1) // 2], 1.0)])
     return _mean(f"mean of {len(band)} around the median", [(record, 1.0) for record in band])
 
 
@@ -294,7 +296,7 @@ def _cohort_rows(cohorts: MomentCohorts, by: Sequence[str]) -> tuple[CohortRow, 
                 leading=max(tail, key=lambda name: (tail[name], name), default=None),
             )
         )
-    return tuple(sorted(rows, key=lambda row: (-row.n, [str(value) for value in row.key.values()])))
+    return tuple(sorted(rows, key=lambda row: (-row.n, [(value is None, value or "") for value in row.key.values()])))
 
 
 def _slow(cohorts: MomentCohorts) -> Iterable[Slow]:

@@ -5,11 +5,13 @@ times are nanoseconds as text or number; keys that nobody asked for are never co
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from math import isfinite
 from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 
+from outlay.formats import records
 from outlay.formats.codec import FormatError, Item, JsonCodec, Shard
 from outlay.interaction import Kind, Note
 from outlay.trace import Event, Scalar, TraceSpan
@@ -29,6 +31,8 @@ _ERROR = 2
 
 _RESOURCE_KEYS = ("service.name", "service.instance.id", "host.id", "host.name")
 
+_EXPECTED = "an OTLP traces object: {resourceSpans: [{resource, scopeSpans: [{scope, spans}]}]}"
+_NO_ID = "an id is empty"
 _BEYOND = "a time does not fit 63 bits of nanoseconds"
 
 # A message larger than this is not telemetry but a length read from the wrong bytes.
@@ -50,17 +54,17 @@ def _service(resource: Mapping[str, Scalar]) -> str | None:
 
 
 def _times(start: int | float | str, end: int | float | str) -> tuple[int, int | None]:
-    """Start and end of a span. The protocol writes an absent time as 0; a span without a start is a ValueError."""
+    """Start and end of a span, which writes an absent time as 0. Raises Unreadable where there is no start."""
     start_ns, end_ns = int(start), int(end)
     if not 0 < start_ns <= MAX_NS or not 0 <= end_ns <= MAX_NS:
-        raise ValueError("it has no start" if start_ns == 0 else _BEYOND)
+        raise records.Unreadable("it has no start" if start_ns == 0 else _BEYOND)
     return start_ns, end_ns or None
 
 
 def _instant(value: int | float | str) -> int:
     instant_ns = int(value)
     if not 0 <= instant_ns <= MAX_NS:
-        raise ValueError(_BEYOND)
+        raise records.Unreadable(_BEYOND)
     return instant_ns
 
 
@@ -145,61 +149,65 @@ def recognises(value: object) -> bool:
 
 def parse_json(raw: bytes, wanted: frozenset[str]) -> Iterator[Item]:
     """The spans of one OTLP JSON object; see `codec.JsonCodec`."""
-    try:
-        document = _decode_document(raw)
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"not an OTLP traces object: {error}") from None
-    keep = wanted | frozenset(_RESOURCE_KEYS)
-    for place, part in enumerate(document.resource_spans or ()):
-        try:
-            group = _decode_resource_spans(part)
-            resource = _json_scalars(group.resource.attributes, keep) if group.resource else {}
-        except (ValueError, RecursionError) as error:
-            yield Note(kind="dropped-record", text=f"resourceSpans[{place}]: {error}")
+    document = records.whole(_decode_document, raw, expected=_EXPECTED)
+    read_group = partial(_json_group, keep=wanted | frozenset(_RESOURCE_KEYS))
+    for group in records.each(document.resource_spans or (), read_group, place="resourceSpans"):
+        if isinstance(group, Note):
+            yield group
             continue
-        for scope_spans in (*(group.scope_spans or ()), *(group.instrumentation_library_spans or ())):
+        resource, scopes = group
+        read_span = partial(_json_span, resource=resource, service=_service(resource), clock=_clock(resource))
+        for scope_spans in scopes:
             scope = (scope_spans.scope and scope_spans.scope.name) or ""
-            for raw_span in scope_spans.spans or ():
-                yield _json_span(raw_span, resource, scope, wanted)
+            read = partial(read_span, scope=scope, wanted=wanted)
+            yield from records.each(scope_spans.spans or (), read, place=f"scope {scope!r}, span")
+
+
+def _json_group(raw: bytes, keep: frozenset[str]) -> tuple[Mapping[str, Scalar], list[_ScopeSpans]]:
+    group = _decode_resource_spans(raw)
+    resource = _json_scalars(group.resource.attributes, keep) if group.resource else {}
+    return resource, [*(group.scope_spans or ()), *(group.instrumentation_library_spans or ())]
 
 
 def _json_span(
-    raw: msgspec.Raw, resource: Mapping[str, Scalar], scope: str, wanted: frozenset[str]
-) -> TraceSpan | Note:
-    try:
-        span = _decode_span(raw)
-        trace, span_id, parent = _hex(span.trace_id), _hex(span.span_id), _hex(span.parent_span_id)
-        if not (trace and span_id):
-            raise ValueError("an id is empty")
-        start_ns, end_ns = _times(span.start_time_unix_nano or 0, span.end_time_unix_nano or 0)
-        links = () if parent else span.links or ()
-        linked = next((_hex(link.span_id) for link in links if _hex(link.trace_id) == trace), "")
-        return TraceSpan(
-            trace=trace,
-            id=span_id,
-            parent=parent or linked or None,
-            name=span.name or "",
-            start_ns=start_ns,
-            end_ns=end_ns,
-            service=_service(resource),
-            kind=_kind(span.kind),
-            clock=_clock(resource),
-            follows=bool(linked),
-            failed=span.status is not None and span.status.code in (_ERROR, "STATUS_CODE_ERROR"),
-            scope=scope,
-            attributes=_json_scalars(span.attributes, wanted),
-            resource=resource,
-            events=tuple(
-                Event(
-                    name=event.name or "",
-                    at_ns=_instant(event.time_unix_nano or 0),
-                    attributes=_json_scalars(event.attributes, wanted),
-                )
-                for event in span.events or ()
-            ),
-        )
-    except (ValueError, RecursionError) as error:
-        return Note(kind="dropped-record", text=f"a span in scope {scope!r}: {error}")
+    raw: bytes,
+    resource: Mapping[str, Scalar],
+    service: str | None,
+    clock: str,
+    scope: str,
+    wanted: frozenset[str],
+) -> TraceSpan:
+    span = _decode_span(raw)
+    trace, span_id, parent = _hex(span.trace_id), _hex(span.span_id), _hex(span.parent_span_id)
+    if not (trace and span_id):
+        raise records.Unreadable(_NO_ID)
+    start_ns, end_ns = _times(span.start_time_unix_nano or 0, span.end_time_unix_nano or 0)
+    links = () if parent else span.links or ()
+    linked = next((_hex(link.span_id) for link in links if _hex(link.trace_id) == trace), "")
+    return TraceSpan(
+        trace=trace,
+        id=span_id,
+        parent=parent or linked or None,
+        name=span.name or "",
+        start_ns=start_ns,
+        end_ns=end_ns,
+        service=service,
+        kind=_kind(span.kind),
+        clock=clock,
+        follows=bool(linked),
+        failed=span.status is not None and span.status.code in (_ERROR, "STATUS_CODE_ERROR"),
+        scope=scope,
+        attributes=_json_scalars(span.attributes, wanted),
+        resource=resource,
+        events=tuple(
+            Event(
+                name=event.name or "",
+                at_ns=_instant(event.time_unix_nano or 0),
+                attributes=_json_scalars(event.attributes, wanted),
+            )
+            for event in span.events or ()
+        ),
+    )
 
 
 def _json_scalars(attributes: Iterable[_KeyValue] | None, wanted: frozenset[str]) -> dict[str, Scalar]:
@@ -295,6 +303,8 @@ def _varint(stream: BinaryIO) -> int:
         value |= (byte & 0x7F) << (7 * place)
         if byte < 0x80:
             break
+    else:
+        raise ValueError("a length of more than five bytes")
     if value > MAX_MESSAGE:
         raise ValueError(f"a message of {value} bytes is beyond {MAX_MESSAGE}")
     return value
@@ -316,11 +326,11 @@ def _protobuf_spans(
         scope = scope_spans.scope.name
         for span in scope_spans.spans:
             trace = span.trace_id.hex()
-            if not shard.holds(trace):
+            if shard.of > 1 and not shard.holds(trace):
                 continue
             try:
                 item: TraceSpan | Note = _protobuf_span(span, trace, resource, service, clock, scope, wanted)
-            except ValueError as error:
+            except records.Unreadable as error:
                 item = Note(kind="dropped-record", text=f"a span in scope {scope!r}: {error}")
             yield item
 
@@ -335,7 +345,7 @@ def _protobuf_span(
     wanted: frozenset[str],
 ) -> TraceSpan:
     if not (trace and span.span_id):
-        raise ValueError("an id is empty")
+        raise records.Unreadable(_NO_ID)
     start_ns, end_ns = _times(span.start_time_unix_nano, span.end_time_unix_nano)
     parent, trace_id = span.parent_span_id, span.trace_id
     linked = b"" if parent else next((link.span_id for link in span.links if link.trace_id == trace_id), b"")

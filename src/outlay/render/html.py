@@ -1,5 +1,6 @@
 """A Report as one HTML file that needs nothing else: no script, no request, light and dark, screen and paper."""
 
+import re
 from functools import cache
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
@@ -9,6 +10,8 @@ from outlay.render import picture, rollup, words
 from outlay.render.untrusted import visible
 from outlay.report import Report
 from outlay.units import format_duration
+
+_UNIT = re.compile(r"(?<=\d) (?=(?:[nµm]?s|%)(?!\w))")
 
 ROWS = 60
 COHORTS = 200
@@ -32,8 +35,13 @@ def _page() -> Template:
     )
     environment.globals |= {"picture": picture, "rollup": rollup, "words": words}
     environment.globals |= {"rows_shown": ROWS, "cohorts_shown": COHORTS}
-    environment.filters |= {"duration": format_duration}
+    environment.filters |= {"duration": format_duration, "doubt": words.doubt, "firm": firm}
     return environment.get_template("report.html.j2")
+
+
+def firm(text: str) -> str:
+    """A sentence of Outlay's own in which no line ends between a number and its unit."""
+    return _UNIT.sub("\u00a0", text)
 
 
 def _neutral(value: object) -> object:

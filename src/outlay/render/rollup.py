@@ -113,6 +113,11 @@ def is_shared(moment: MomentReport, row: Row) -> bool:
     return any(other is not row and moment.budget.share_of(other.entry) is share for other in moment.account)
 
 
+def any_shared(moment: MomentReport) -> bool:
+    """Whether two rows draw on one share of the budget."""
+    return any(is_shared(moment, row) for row in moment.account)
+
+
 def over_ns(row: Row) -> int | None:
     """By how much a row's tail exceeds its share; None when it does not, or has no share."""
     return _over(row.tail_ns, row.budget_ns)

@@ -19,7 +19,7 @@ ROWS = 8
 COHORTS = 6
 SHARES = 4
 SLOWEST = 3
-LANES = 5
+LANES = 4
 KINDS = 2
 # Of fewer interactions a distribution says no more than their list.
 DISTRIBUTED = 20
@@ -76,16 +76,23 @@ def _verdict(moment: MomentReport) -> str:
 
 
 def _facts(moment: MomentReport, sheet: Sheet) -> Lines:
-    ended = ", ".join(f"{name} {words.count(number)}" for name, number in words.outcomes(moment))
-    measured, worth = words.measured(moment), words.worth(moment)
-    # That all went well is what a number without an outcome says.
-    told = [f"{measured}: {ended}", worth] if set(moment.outcomes) - {"ok"} else [f"{measured}{worth and ', '}{worth}"]
-    lines = [line for text in told for line in sheet.paragraph(text)]
+    lines = [line for text in _measured(moment) for line in sheet.paragraph(text)]
     if not rollup.is_single(moment):
         lines += _percentiles(moment, sheet)
     if moment.on_time is not None:
         lines += sheet.paragraph(f"on time {words.on_time(moment.on_time)}")
     return lines
+
+
+def _measured(moment: MomentReport) -> Sequence[str]:
+    """How many were measured, how they ended where not all went well, and what they say together."""
+    measured, worth = words.measured(moment), words.worth(moment)
+    if rollup.is_single(moment) and moment.tail_ns is not None:
+        worth = format_duration(moment.tail_ns)
+    if set(moment.outcomes) <= {"ok"}:
+        return (", ".join(part for part in (measured, worth) if part),)
+    ended = ", ".join(f"{name} {words.count(number)}" for name, number in words.outcomes(moment))
+    return (f"{measured}: {ended}", worth)
 
 
 def _percentiles(moment: MomentReport, sheet: Sheet) -> Lines:
@@ -97,9 +104,8 @@ def _percentiles(moment: MomentReport, sheet: Sheet) -> Lines:
     served = {each.level: each for each in moment.served}
     rows = [
         # Side by side there is no room for the reasons; they follow.
-        [*_percentile(each, reason=False), *_percentile(served[each.level], reason=False)[1:]]
+        [*_percentile(each, reason=False), *_served(served.get(each.level))]
         for each in moment.total
-        if each.level in served
     ]
     reasons = [each.why for each in moment.total if each.why and each.why != moment.validity_why]
     table = sheet.table([[(head, "dim") for head in heads], *rows], "<><><", flex=2)
@@ -112,6 +118,10 @@ def _percentile(percentile: Percentile, *, reason: bool) -> list[Cell]:
     value = words.percentile_value(percentile)
     style = "yellow" if percentile.value_ns is None else ""
     return [(words.percentile_name(percentile.level), ""), (value, "bold"), (detail, style)]
+
+
+def _served(percentile: Percentile | None) -> list[Cell]:
+    return [("", ""), ("", "")] if percentile is None else _percentile(percentile, reason=False)[1:]
 
 
 def _account(moment: MomentReport, sheet: Sheet) -> Lines:
