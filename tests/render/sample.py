@@ -385,9 +385,9 @@ FAILING = MomentReport(
 )
 
 UNBUDGETED_ACCOUNT = rows(
-    ("engine/infer.prefill", 57_810 * US, 57_900 * US, None),
-    ("engine/infer.decode", 138_300 * US, 138_350 * US, None),
-    ("engine/unattributed.tokenize->dispatch", 58_750 * US, 58_600 * US, None),
+    ("engine/infer.prefill", 57_810 * US, 57_810 * US, None),
+    ("engine/infer.decode", 138_300 * US, 138_300 * US, None),
+    ("engine/unattributed.tokenize->dispatch", 58_750 * US, 58_750 * US, None),
     ("engine/queue.wait", 50 * US, 50 * US, None),
 )
 UNBUDGETED = MomentReport(
@@ -404,14 +404,24 @@ UNBUDGETED = MomentReport(
     verdict=None,
     typical_ns=254_910 * US,
     typical_label="the median interaction",
-    tail_ns=254_900 * US,
+    tail_ns=254_910 * US,
     tail_label="the slowest interaction",
     account=UNBUDGETED_ACCOUNT,
     typical_gap=ModelGap(total_ns=254_910 * US, low_ns=196_110 * US, high_ns=196_110 * US),
-    tail_gap=None,
-    bins=(),
+    tail_gap=ModelGap(total_ns=254_910 * US, low_ns=196_110 * US, high_ns=196_110 * US),
+    bins=(Bin(low_ns=254 * MS, high_ns=256 * MS, count=1),),
     cohorts=(),
-    slowest=(),
+    slowest=(
+        slow(
+            "req-1",
+            path(
+                ("engine/unattributed.tokenize->dispatch", 58_750 * US),
+                ("engine/queue.wait", 50 * US),
+                ("engine/infer.prefill", 57_810 * US),
+                ("engine/infer.decode", 138_300 * US),
+            ),
+        ),
+    ),
     health=(),
 )
 

@@ -9,7 +9,7 @@ from hostile import report as hostile_report
 from hypothesis import example, given, settings
 from sample import DOCUMENT, EMPTY, FAILING, SAMPLE, UNBUDGETED, VOICE
 
-from outlay.render.html import to_html
+from outlay.render.html import firm, to_html
 from outlay.render.untrusted import visible
 from outlay.report import MomentReport, Report
 from outlay.stages import TERMS
@@ -103,16 +103,35 @@ def test_every_picture_is_described_or_hidden() -> None:
         (VOICE, "maybe parallel"),
         (VOICE, "40 × incomplete"),
         (DOCUMENT, "212 more interactions could decide"),
-        (DOCUMENT, "refused p99 needs 299 interactions, there are 74"),
+        (DOCUMENT, "refused needs 299 interactions, there are 74"),
         (DOCUMENT, "model 820 ms to 5.33 s of 5.47 s"),
         (FAILING, "p99 over all never of those served 2.70 s"),
         (FAILING, "120 cohorts"),
-        (UNBUDGETED, "no budget"),
+        (VOICE, "worth about 410 independent ones: slow ones come in bursts"),
+        (UNBUDGETED, "No budget was given, so there is no verdict."),
+        # One interaction is not told twice: no percentiles, no excess, each row as its part of 254.91 ms.
+        (UNBUDGETED, "took 255 ms one interaction has no percentiles"),
+        (UNBUDGETED, "engine/infer.decode takes 138 ms, 54.3 % of it"),
+        (UNBUDGETED, "total 255 ms 100 %"),
         (EMPTY, "nothing was measured"),
     ],
 )
 def test_the_reader_is_told(moment: MomentReport, says: str) -> None:
     assert says in page(moment).words
+
+
+@pytest.mark.parametrize(
+    ("text", "held"),
+    [
+        ("3 of 74 late; 0.844 % to 11.4 %", "3 of 74 late; 0.844_% to 11.4_%"),
+        ("1.31 s to 1.80 s", "1.31_s to 1.80_s"),
+        ("12.3 µs or 40 ns", "12.3_µs or 40_ns"),
+        # Not units: the beginning of a word.
+        ("5 smaller rows, 3 nodes", "5 smaller rows, 3 nodes"),
+    ],
+)
+def test_no_line_ends_between_a_number_and_its_unit(text: str, held: str) -> None:
+    assert firm(text) == held.replace("_", "\u00a0")
 
 
 def test_cohorts_are_capped_and_the_rest_counted() -> None:

@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sample import ALERT, DOCUMENT, EMPTY, FAILING, SAMPLE, VOICE, rows
 
-from outlay.budget import Share
+from outlay.budget import Budget, Share
 from outlay.render import picture
 from outlay.render.picture import Scale
-from outlay.report import Bin, ModelGap, Segment
+from outlay.report import Bin, ModelGap, Percentile, Segment
 
 MS = 10**6
 
@@ -43,7 +43,8 @@ def test_an_axis_has_a_few_round_values_inside(low_ns: float, ratio: float, log:
 @pytest.mark.parametrize(
     ("high_ns", "labels"),
     [
-        (1_000 * MS, ["0", "200 ms", "400 ms", "600 ms", "800 ms", "1.00 s"]),
+        # On a narrow page the label at the end would meet the one before it: its line stands alone.
+        (1_000 * MS, ["0", "200 ms", "400 ms", "600 ms", "800 ms", ""]),
         # 1.658 s in at most five steps: 331 ms each, the next round step is 500 ms.
         (1_658 * MS, ["0", "500 ms", "1.00 s", "1.50 s"]),
     ],
@@ -164,3 +165,61 @@ def test_a_long_waterfall_keeps_the_longest_pieces_and_the_sum() -> None:
 def test_a_joint_row_between_causes_counts_as_unattributed() -> None:
     lanes = picture.waterfall(DOCUMENT.slowest[0]).lanes
     assert [lane.unattributed for lane in lanes] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("marks", "drawn"),
+    # A label of 12 letters needs 2.5 + 12 * 2.4 = 31.3 percent of a narrow page.
+    [
+        # All have room to the right: the leftmost stands highest, so no line to its right runs through it.
+        ([("p50", 10), ("budget", 20)], [("p50", "start", 0), ("budget", "start", 17)]),
+        # The last has no room to the right; the first would reach its line, but is above it.
+        ([("p50", 40), ("budget", 90)], [("p50", "start", 0), ("budget", "end", 17)]),
+        # Written to the left of its own line, the last label would meet the other's line: that begins below it.
+        ([("p50", 80), ("budget", 90)], [("budget", "end", 0), ("p50", "end", 17)]),
+        # Nor can a label at the left edge be written to the left.
+        ([("p50", 5), ("p99", 31), ("budget", 75)], [("p50", "start", 0), ("p99", "start", 17), ("budget", "end", 34)]),
+    ],
+)
+def test_no_label_of_a_mark_meets_the_line_of_another(
+    marks: list[tuple[str, int]], drawn: list[tuple[str, str, float]]
+) -> None:
+    moment = replace(
+        ALERT,
+        bins=(Bin(low_ns=0, high_ns=100 * MS, count=1),),
+        total=tuple(Percentile(level=float(name[1:]), value_ns=at * MS) for name, at in marks if name != "budget"),
+        budget=Budget(limit_ns=marks[-1][1] * MS, percentile=99),
+    )
+    shown = picture.distribution(moment)
+    assert shown is not None
+    assert [(mark.label.partition(" ")[0], mark.anchor, mark.y) for mark in shown.marks] == drawn
+
+
+@pytest.mark.parametrize(
+    ("limit_ms", "label", "x"),
+    # One term of 100 ms on a scale of 102: "queueing" needs 2.6 + 8 * 1.15 = 11.8 of its 98 percent.
+    [
+        (50, "queueing", 0.0),
+        # The limit's line would run through the name, so the name begins at the line.
+        (5, "queueing", 4.902),
+    ],
+)
+def test_a_name_in_a_bar_keeps_clear_of_the_limit(limit_ms: int, label: str, x: float) -> None:
+    account = rows(("llm/queue", 100 * MS, 100 * MS, None))
+    budget = Budget(limit_ns=limit_ms * MS, percentile=99)
+    drawn = picture.stack(replace(FAILING, account=account, budget=budget))
+    assert [(box.label, box.label_x) for box in drawn.tail] == [(label, x)]
+
+
+def test_a_name_without_room_beside_the_limit_is_left_out() -> None:
+    # The bar ends at 12.7 percent of the width and its name needs 11.8, but the line at 4.9 runs through it.
+    account = rows(("llm/queue", 13 * MS, 13 * MS, None), ("vad/hold", 87 * MS, 87 * MS, None))
+    drawn = picture.stack(replace(FAILING, account=account, budget=Budget(limit_ns=5 * MS, percentile=99)))
+    assert [box.label for box in drawn.tail] == ["", "setting"]
+
+
+def test_only_what_the_timelines_show_needs_a_key() -> None:
+    shown = picture.doubts(VOICE.slowest)
+    assert (shown.parallel, shown.unattributed, shown.whiskers, shown.unbounded) == (True, True, True, True)
+    shown = picture.doubts(ALERT.slowest)
+    assert (shown.parallel, shown.unattributed, shown.whiskers, shown.unbounded) == (False, False, False, False)

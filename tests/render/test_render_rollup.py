@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sample import ALERT, DOCUMENT, EMPTY, FAILING, UNBUDGETED, VOICE, rows
+from sample import ALERT, DOCUMENT, EMPTY, FAILING, UNBUDGETED, VOICE, path, rows, slow
 
 from outlay.budget import Budget, Share
 from outlay.render import rollup
@@ -105,7 +105,18 @@ def test_leads_are_the_rows_that_add_most() -> None:
     ]
 
 
-@pytest.mark.parametrize("moment", [UNBUDGETED, EMPTY], ids=lambda moment: moment.moment)
+def test_leads_of_a_single_interaction_are_the_rows_that_take_most() -> None:
+    # 138.30, 58.75 and 57.81 of 254.91 ms.
+    assert rollup.is_single(UNBUDGETED)
+    assert [(lead.row.entry, round(lead.part, 4), lead.alone) for lead in rollup.leads(UNBUDGETED)] == [
+        ("engine/infer.decode", round(138.30 / 254.91, 4), True),
+        ("engine/unattributed.tokenize->dispatch", round(58.75 / 254.91, 4), True),
+        ("engine/infer.prefill", round(57.81 / 254.91, 4), True),
+    ]
+
+
+# One row of 45 ms that took 44 ms in the tail; and no row.
+@pytest.mark.parametrize("moment", [replace(FAILING, account=FAILING.account[-1:]), EMPTY], ids=["shrunk", "empty"])
 def test_a_tail_like_the_body_has_no_lead(moment: object) -> None:
     assert rollup.leads(moment) == ()  # type: ignore[arg-type]
 
@@ -117,9 +128,19 @@ def test_landmarks_leave_out_what_has_no_place() -> None:
     assert [name for name, _ in rollup.landmarks(DOCUMENT)] == ["p50", "budget"]
 
 
+@pytest.mark.parametrize(
+    ("longest_ms", "dominated"),
+    # Of 100 ms in all: nineteen twentieths, and just less.
+    [(95, True), (94, False)],
+)
+def test_one_entry_may_be_nearly_all_of_an_interaction(longest_ms: int, dominated: bool) -> None:
+    cells = path(("llm/infer", longest_ms * MS), ("client/render", (100 - longest_ms) * MS))
+    assert rollup.is_dominated(slow("x", cells)) is dominated
+
+
 def test_the_largest_entries_of_one_interaction_are_summed_over_its_segments() -> None:
-    slow = replace(ALERT.slowest[0], segments=ALERT.slowest[0].segments * 2)
-    assert [(each.entry, each.duration_ns) for each in rollup.largest(slow, 1)] == [("vision/queue.batch", 142 * MS)]
+    twice = replace(ALERT.slowest[0], segments=ALERT.slowest[0].segments * 2)
+    assert [(each.entry, each.duration_ns) for each in rollup.largest(twice, 1)] == [("vision/queue.batch", 142 * MS)]
 
 
 def test_two_equal_shares_count_once() -> None:

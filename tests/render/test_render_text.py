@@ -6,14 +6,17 @@ import pytest
 from hostile import ATTACKS, names
 from hostile import report as hostile_report
 from hypothesis import example, given, settings
+from real import REAL, real
 from record_golden import as_text
 from rich.cells import cell_len
-from sample import DOCUMENT, EMPTY, FAILING, SAMPLE, UNBUDGETED, VOICE
+from sample import ALERT, DOCUMENT, EMPTY, FAILING, SAMPLE, UNBUDGETED, VOICE
 
 from outlay.render.untrusted import visible
-from outlay.report import MomentReport, Report
+from outlay.report import ModelGap, MomentReport, Percentile, Report
 
 HARMFUL = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+REFUSED = Percentile(level=99, value_ns=None, why="p99 needs 999 interactions, there are 640")
+ZERO = ModelGap(total_ns=65_400_000, low_ns=0, high_ns=0)
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -40,13 +43,17 @@ def test_a_pipe_gets_no_escape_and_a_terminal_the_same_words() -> None:
     ("moment", "says"),
     [
         (VOICE, "Over budget (p99 within 800 ms): 98 of 1200 over the limit"),
-        (VOICE, "1,200 measured of 1,240 started (96.8 %), worth 410 independent ones"),
+        (VOICE, "1,200 measured of 1,240 started (96.8 %): ok 1,194, timeout 2, aborted 4\n"),
+        (VOICE, "  worth about 410 independent ones: slow ones come in bursts\n"),
+        (ALERT, "  48,210 measured\n"),
         (DOCUMENT, "212 more interactions could"),
-        (DOCUMENT, "p99  refused  p99 needs 299 interactions, there are 74"),
-        (DOCUMENT, "model 820 ms to 5.33 s of 5.47 s (15.0 % to 97.5 %)"),
+        (DOCUMENT, "p99  refused  needs 299 interactions, there are 74"),
         # 50 of 640 failed, so the slowest 1 % never came; those served had a p99.
         (FAILING, "p99     never                             2.70 s  2.38 s to 3.40 s"),
-        (UNBUDGETED, "No row stands out"),
+        (UNBUDGETED, "Look first: engine/infer.decode takes 138 ms, 54.3 % of it."),
+        (replace(VOICE, account=VOICE.account[-1:]), "Look first: client/uplink.dns"),
+        (replace(VOICE, account=(replace(VOICE.account[0], tail_ns=12 * 10**6),)), "No row stands out"),
+        (replace(ALERT, typical_gap=ZERO, tail_gap=ZERO), "  no row of this data is known to be a model\n"),
         (EMPTY, "0 measured of 12 started (0 %)"),
     ],
 )
@@ -61,10 +68,48 @@ def durations(text: str, name: str) -> list[str]:
 
 def test_small_rows_are_folded_into_one_line_that_keeps_the_sum() -> None:
     # Below 1/200 of 620.52 ms or of 1,657.26 ms: dns 2.70, encode 2.10, route 1.90, auth 1.40, admit 0.16; and of
-    # the other nineteen the ten largest stay, so fourteen fold: 176.52 ms typical and 255.26 ms in the tail.
+    # the other nineteen the eight largest stay, so sixteen fold: 233.52 ms typical and 368.26 ms in the tail.
     text = one(VOICE)
-    assert durations(text, "14 smaller rows") == ["177 ms", "255 ms", "+78.7 ms"]
+    assert durations(text, "16 smaller rows") == ["234 ms", "368 ms", "+135 ms"]
     assert durations(text, "total") == ["621 ms", "1.66 s", "+1.04 s"]
+
+
+def test_model_time_that_is_not_known_exactly_has_two_bounds() -> None:
+    text = one(DOCUMENT)
+    assert durations(text, "of it the model, at least") == ["820 ms", "1.24 s"]
+    assert durations(text, "of it the model, at most") == ["5.33 s", "11.5 s"]
+    assert durations(one(ALERT), "of it the model") == ["23.6 ms", "25.3 ms"]
+
+
+def test_of_many_shares_those_exceeded_have_a_line_and_the_others_a_name() -> None:
+    text = one(VOICE)
+    assert text.count("over by") == 4
+    assert "within: client/downlink*, */hold, llm/infer*\n" in text
+    assert "without a limit: */unattributed*\n" in text
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_a_moment_of_real_data_fits_a_screen(name: str) -> None:
+    for moment in real(name).moments:
+        assert len(one(moment).splitlines()) <= 45
+
+
+def test_what_has_no_room_beside_a_heading_stands_below_it() -> None:
+    assert "▒ typical  █ added in the tail  > over its share" in one(VOICE, width=60)
+
+
+def test_percentiles_side_by_side_keep_their_heads_and_intervals() -> None:
+    lines = one(
+        replace(FAILING, total=(*FAILING.total[:2], REFUSED), served=(*FAILING.served[:2], REFUSED))
+    ).splitlines()
+    head = next(place for place, line in enumerate(lines) if "over all" in line)
+    assert lines[head].split("  ")[-1] == "95 % interval"
+    assert [" ".join(line.split()) for line in lines[head + 1 : head + 5]] == [
+        "p50 460 ms 441 ms to 477 ms 430 ms 421 ms to 440 ms",
+        "p95 never 1.90 s 1.62 s to 2.21 s",
+        "p99 refused refused",
+        "p99 needs 999 interactions, there are 640",
+    ]
 
 
 def test_an_exceeded_share_is_marked_without_colour() -> None:

@@ -35,7 +35,7 @@ def test_percent(share: float, text: str) -> None:
         (Percentile(level=99, value_ns=1.5e9, interval_ns=(1.3e9, None)), "1.50 s", "1.30 s or more"),
         (Percentile(level=99, value_ns=inf, interval_ns=(1.3e9, inf)), "never", "1.30 s to never"),
         (Percentile(level=99, value_ns=inf, interval_ns=(inf, inf)), "never", ""),
-        (Percentile(level=99, value_ns=None, why="needs 299, has 74"), "refused", "needs 299, has 74"),
+        (Percentile(level=99, value_ns=None, why="p99 needs 299, has 74"), "refused", "needs 299, has 74"),
         (Percentile(level=99, value_ns=0.0), "0", ""),
     ],
 )
@@ -86,6 +86,13 @@ def test_verdict_reason(more: int | None, text: str) -> None:
     assert words.verdict_reason(Verdict(state="UNDECIDED", why="close", more=more)) == text
 
 
+@pytest.mark.parametrize(
+    ("started", "text"), [(1_240, "1,200 measured of 1,240 started (96.8 %)"), (1_200, "1,200 measured")]
+)
+def test_measured(started: int, text: str) -> None:
+    assert words.measured(replace(VOICE, started=started)) == text
+
+
 def test_measured_without_anything_started_states_no_coverage() -> None:
     assert words.measured(replace(EMPTY, started=0)) == "0 measured of 0 started"
 
@@ -96,10 +103,32 @@ def test_outcomes_come_in_the_order_of_the_vocabulary() -> None:
 
 
 def test_many_inputs_are_counted() -> None:
-    sources = tuple(Source(name=f"{place}.json", format="otlp", records=10, unit="spans") for place in range(9))
+    sources = tuple(Source(name=f"{place}.json", format="otlp", records=10, unit="spans") for place in range(30))
     report = Report(sources=sources, moments=())
-    assert words.inputs(report) == "9 inputs, 90 spans"
-    assert words.unlisted(report) == 3
+    assert words.inputs(report) == "30 inputs (otlp), 300 spans"
+    assert ([source.name for source in words.listed(report)], words.unlisted(report)) == (["0.json", "1.json"], 28)
+
+
+def test_a_single_further_input_is_named() -> None:
+    sources = tuple(Source(name=f"{place}", format=f"{place}", records=1, unit="spans") for place in range(3))
+    report = Report(sources=sources, moments=())
+    # Formats that differ stand beside each name instead.
+    assert words.inputs(report) == "3 inputs, 3 spans"
+    assert (words.listed(report), words.unlisted(report)) == (sources, 0)
+
+
+@pytest.mark.parametrize(
+    ("effective_n", "text"),
+    [
+        (410.0, "worth about 410 independent ones: slow ones come in bursts"),
+        # 1,194 were served: nine tenths of them are 1,074.6.
+        (1_074.0, "worth about 1,074 independent ones: slow ones come in bursts"),
+        (1_075.0, ""),
+        (None, ""),
+    ],
+)
+def test_worth_is_told_where_interactions_depend_on_each_other(effective_n: float | None, text: str) -> None:
+    assert words.worth(replace(VOICE, effective_n=effective_n)) == text
 
 
 @pytest.mark.parametrize(("value_ns", "text"), [(412 * MS, "+412 ms"), (-3_100_000, "-3.10 ms"), (0, "0")])
