@@ -319,6 +319,12 @@ GATEWAY = span("root", None, 0, 100, component="gateway", clock="g")
             id="one process calling itself has no network between",
         ),
         pytest.param(
+            # two hosts of one component are still two hosts
+            (replace(CALL, parent=None), replace(SERVE, component="gateway")),
+            [("client/uplink", 20), ("gateway/infer", 50), ("client/downlink", 10)],
+            id="one component",
+        ),
+        pytest.param(
             # another component on the same host is still another process
             (replace(CALL, parent=None), replace(SERVE, clock="g")),
             [("client/uplink", 20), ("llm/infer", 50), ("client/downlink", 10)],
@@ -365,6 +371,16 @@ def test_errors_stand_where_two_clocks_meet() -> None:
     offsets = Offsets.of("g", {"l": Offset(theta_ns=0, low_ns=-4, high_ns=2)})
     assert [piece.error_ns for piece in path_of(made, offsets)] == [0, 4, 0, 4, 0]
     assert [piece.error_ns for piece in path_of(made)] == [0, None, 0, None, 0]
+
+
+def test_errors_of_two_foreign_clocks_add() -> None:
+    first, second = span("a", "root", 10, 40, clock="x"), span("b", "root", 60, 90, clock="y")
+    offsets = Offsets.of(
+        "g", {"x": Offset(theta_ns=0, low_ns=-4, high_ns=2), "y": Offset(theta_ns=0, low_ns=-1, high_ns=10)}
+    )
+    errors = [piece.error_ns for piece in path_of(interaction(GATEWAY, first, second), offsets)]
+    # to x, x itself, from x to y, y itself, from y
+    assert errors == [4, 0, 14, 0, 10]
 
 
 def test_an_offset_moves_spans_and_not_the_sum() -> None:

@@ -95,8 +95,9 @@ def test_what_contradicts_itself_is_counted_and_not_used() -> None:
 @given(
     theta_ns=st.integers(-3 * S, 3 * S),
     drift_ppm=st.floats(-30, 30),
-    there_ns=st.integers(0, 40 * MS),
-    back_ns=st.integers(0, 40 * MS),
+    # more than the two clocks part while the call lasts, 30 ppm of 50 ms
+    there_ns=st.integers(2 * US, 40 * MS),
+    back_ns=st.integers(2 * US, 40 * MS),
     queueing_ns=st.integers(0, 20 * MS),
     work_ns=st.integers(0, 50 * MS),
     seed=st.integers(0, 2**32),

@@ -158,13 +158,14 @@ class _Pair:
         self._epochs: list[dict[int, _Bucket]] = []
         self.steps = 0
 
-    def observe(self, call: Call) -> None:
+    def observe(self, call: Call) -> bool:
+        """Take in one call; whether it told anything new."""
         _, _, at, t1_ns, t2_ns, t3_ns = call
         low, high = t2_ns - t3_ns, t1_ns - at
         newest = self._epochs[-1].get(at // self._slice_ns) if self._epochs else None
         if newest is not None and low <= newest.low[0] and high >= newest.high[0] and at >= self._starts[-1]:
             # Looser than what is known: the usual case, and it can neither tighten nor contradict.
-            return
+            return False
         known_low, known_high = self.bounds(at)
         if not self._epochs or max(known_low, low) > min(known_high, high):
             self.steps += bool(self._epochs)
@@ -179,6 +180,7 @@ class _Pair:
             bucket.low = max(bucket.low, (low, t3_ns))
             bucket.high = min(bucket.high, (high, at))
         self._forget(epoch, at)
+        return True
 
     def bounds(self, at_ns: int) -> tuple[float, float]:
         """Lowest and highest offset possible at an instant; infinite where no call within the window says."""
@@ -234,7 +236,7 @@ class Clocks:
 
     def observe(self, calls: Iterable[Call]) -> None:
         """Learn from calls. One whose server side outlasts its client side bounds nothing, and is counted."""
-        self._remembered.clear()
+        learned = False
         for call in sorted(calls, key=_START_OF_CALL):
             if call.network_ns < 0:
                 self.contradictions += 1
@@ -243,7 +245,9 @@ class Clocks:
             pair = callees.get(call.callee)
             if pair is None:
                 pair = callees[call.callee] = _Pair(self._alignment)
-            pair.observe(call)
+            learned |= pair.observe(call)
+        if learned:
+            self._remembered.clear()
 
     def offsets(self, reference: str, clocks: Sequence[str], at_ns: int) -> Offsets:
         """The offset of each clock against `reference` around one instant.

@@ -9,9 +9,9 @@ OK, FAIL, USAGE, UNDECIDED, REFUSED, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
 def main() -> None:
     """The `outlay` command."""
-    from outlay.cli.app import app
-
     try:
+        from outlay.cli.app import app
+
         app(prog_name="outlay")
     except KeyboardInterrupt:
         print("outlay: interrupted", file=sys.stderr)

@@ -109,6 +109,8 @@ def schema() -> None:
 
     \b
     outlay budget schema > outlay.schema.json
+
+    Exit codes: 0 printed.
     """
     from outlay.formats.spec import spec_schema
 

@@ -27,6 +27,8 @@ outlay explain run.jsonl --where site=lon --by version,shape
 outlay explain spans.pb.zst --json | jq '.moments[].verdict'
 
 Without --budget, ./outlay.yaml is used if it is there; a preset's name works too (see outlay budget presets).
+
+Exit codes: 0 done, 2 usage, 4 an input or all of the data was refused, 130 interrupted.
 """
 
 
@@ -131,14 +133,16 @@ def _conditions(where: list[str]) -> dict[str, str]:
 def _nothing(found: "Found", question: "Question", paths: list[str], spec: "Spec") -> str:
     """Why there is nothing to report; where a filter left nothing, what it could have asked for."""
     if not found.gathering.offered:
-        return "nothing could be read" if found.refusals else "the input holds no interactions"
+        troubles = found.gathering.general.troubles.items()
+        told = [f"{trouble.count} {kind}, such as {trouble.text}" for kind, trouble in sorted(troubles)]
+        return "nothing could be read" if found.refusals else "; ".join(["the input holds no interactions", *told])
     asked = [f"--where {name}={value}" for name, value in question.where.items()]
     asked += [f"--moment {question.only}"] if question.only else []
     return f"none of {found.gathering.offered} interactions matches {' '.join(asked)}; {_seen(question, paths, spec)}"
 
 
 def _seen(question: "Question", paths: list[str], spec: "Spec") -> str:
-    if "-" in paths:
+    if not all(Path(path).is_file() or Path(path).is_dir() for path in paths):
         return "the input is gone, so what it holds cannot be listed"
     from outlay.cli.run import gather_paths
 

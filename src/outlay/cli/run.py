@@ -260,10 +260,10 @@ def _gather_on_all(
     context = multiprocessing.get_context("spawn" if sys.platform == "darwin" else "fork")
     count = context.Value("q", 0)
     with ProcessPoolExecutor(jobs, mp_context=context, initializer=_share, initargs=(count,)) as pool:
-        tasks = [pool.submit(_work, files, question, rules, Shard(index, jobs)) for index in range(jobs)]
         try:
-            import scipy.special  # noqa: F401 - the report needs it, and now is time to load it
-
+            with _uninterrupted():
+                tasks = [pool.submit(_work, files, question, rules, Shard(index, jobs)) for index in range(jobs)]
+                import scipy.special  # noqa: F401 - the report needs it, and now is time to load it
             pending: set[Future[_Part]] = set(tasks)
             while pending:
                 _, pending = wait(pending, timeout=0.2)
@@ -284,8 +284,19 @@ _bytes_read: "Synchronized[int] | None" = None
 def _share(count: "Synchronized[int]") -> None:
     global _bytes_read  # noqa: PLW0603 - shared memory reaches a pool's worker only by inheritance
     _bytes_read = count
-    # The terminal interrupts all processes at once; the parent ends its workers, and they have nothing to say.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Let Ctrl-C wait, and never reach a process that is started meanwhile.
+
+    A terminal sends it to all processes at once. The parent ends its workers itself, and they have nothing to say.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _work(files: Sequence[str], question: Question, rules: Sequence[Rule], shard: Shard) -> _Part:

@@ -1,6 +1,5 @@
 """Interactions in, cohorts out: align the clocks, account, fold, and count what is wrong with the data."""
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -14,11 +13,14 @@ from outlay.interaction import Interaction, Note, dimension
 from outlay.stages import UNATTRIBUTED
 from outlay.units import MAX_NS, NS_PER_MS, format_duration
 
-# Interactions whose clocks are aligned together: bounds from all of them, before any is accounted.
-BATCH = 4096
+# Interactions whose clocks are aligned together: bounds from all of them, before any is accounted. The first batch is
+# large, so that small inputs are aligned with all they hold. Later ones build on what is known, and are as small as the
+# processor's cache likes it.
+FIRST_BATCH, LATER_BATCH = 4096, 128
 
-# Of a batch, how many interactions with the same clocks are all learned from.
-LEARN_ALL = 512
+# After the first batch, calls between the same clocks are learned from so often; more would hardly tighten the bounds.
+LEARN_EVERY_NS = 100 * NS_PER_MS
+_MOST_PATTERNS = 10_000
 
 # Time that nobody names is worth saying from these on: in real traces, less is the rounding between spans.
 UNNAMED_SHARE, UNNAMED_NS = 0.05, 50 * NS_PER_MS
@@ -110,7 +112,18 @@ NO_MOMENT = ""
 class Gathering:
     """Takes interactions and notes one by one, in any order; several gatherings of one question merge."""
 
-    __slots__ = ("_batch", "_clocks", "_declared", "_steps_told", "general", "moments", "offered", "question")
+    __slots__ = (
+        "_batch",
+        "_clocks",
+        "_declared",
+        "_enough",
+        "_learned",
+        "_steps_told",
+        "general",
+        "moments",
+        "offered",
+        "question",
+    )
 
     def __init__(self, question: Question) -> None:
         self.question = question
@@ -119,7 +132,9 @@ class Gathering:
         self.offered = 0
         self._declared = {moment.name: moment for moment in question.moments}
         self._batch: list[Interaction] = []
+        self._enough = FIRST_BATCH
         self._clocks = Clocks()
+        self._learned: dict[tuple[str, ...], int] = {}
         self._steps_told = (0, 0)
 
     def take(self, item: Interaction | Note) -> None:
@@ -131,8 +146,9 @@ class Gathering:
         if not self._wanted(item):
             return
         self._batch.append(item)
-        if len(self._batch) >= BATCH:
+        if len(self._batch) >= self._enough:
             self.flush()
+            self._enough = LATER_BATCH
 
     def _wanted(self, interaction: Interaction) -> bool:
         question = self.question
@@ -145,10 +161,24 @@ class Gathering:
         """Account for everything taken so far. Call it once after the last one."""
         batch, self._batch = self._batch, []
         foreign = [_foreign_clocks(interaction) for interaction in batch]
-        self._clocks.observe(_calls(batch, foreign))
+        self._clocks.observe(self._calls(batch, foreign))
         for interaction, clocks in zip(batch, foreign, strict=True):
             self._fold(interaction, clocks)
         self._tell_of_clocks()
+
+    def _calls(self, batch: Sequence[Interaction], foreign: Sequence[tuple[str, ...]]) -> list[Call]:
+        """The calls that the clocks learn from: all of the first batch, then some of each pattern of clocks."""
+        calls: list[Call] = []
+        learned, pause = self._learned, LEARN_EVERY_NS if self._enough == LATER_BATCH else 0
+        if len(learned) > _MOST_PATTERNS:
+            learned.clear()
+        for interaction, clocks in zip(batch, foreign, strict=True):
+            if clocks:
+                start = interaction.start_ns or 0  # one without a start is learned from as it comes
+                if not pause or abs(start - learned.get(clocks, -pause)) >= pause:
+                    learned[clocks] = start
+                    calls += calls_of(interaction)
+        return calls
 
     def _tell_of_clocks(self) -> None:
         contradictions, steps = self._clocks.contradictions, self._clocks.steps
@@ -219,21 +249,6 @@ class Gathering:
 
 def _fits(value: str | None, pattern: str) -> bool:
     return value is not None and fnmatchcase(value, pattern)
-
-
-def _calls(batch: Sequence[Interaction], foreign: Sequence[tuple[str, ...]]) -> list[Call]:
-    """The calls that the clocks learn from.
-
-    Bounds hardly tighten after the first hundreds of calls between the same clocks, so beyond them every eighth does.
-    """
-    calls: list[Call] = []
-    seen: Counter[tuple[str, ...]] = Counter()
-    for interaction, clocks in zip(batch, foreign, strict=True):
-        if clocks:
-            seen[clocks] += 1
-            if seen[clocks] <= LEARN_ALL or seen[clocks] % 8 == 0:
-                calls += calls_of(interaction)
-    return calls
 
 
 def _foreign_clocks(interaction: Interaction) -> tuple[str, ...]:

@@ -60,16 +60,17 @@ def _check_version(line: bytes, number: int) -> None:
 
 
 def _checked(interaction: Interaction) -> Interaction:
-    """The interaction itself. Raises ValueError for a time beyond 63 bits of nanoseconds, and for an unknown stage."""
-    spans, marks = interaction.spans, interaction.marks
-    instants = [span.start_ns for span in spans] + [span.end_ns for span in spans] + [mark.at_ns for mark in marks]
-    instants += [instant for instant in (interaction.start_ns, interaction.end_ns) if instant is not None]
-    if instants:
-        low, high = min(instants), max(instants)
-        if low < -MAX_NS or high > MAX_NS or high - low > MAX_NS:
+    """The interaction itself. Raises ValueError for an unknown stage, and where the whole does not fit 63 bits of ns.
+
+    The times of spans and marks may be anything: what is computed of them is clipped to the whole.
+    """
+    start, end = interaction.start_ns, interaction.end_ns
+    for instant in (start, end, end - start if start is not None and end is not None else None):
+        if instant is not None and not -MAX_NS <= instant <= MAX_NS:
             raise ValueError("a time does not fit 63 bits of nanoseconds")
-    stages = {span.stage for span in spans}
-    stages.update([mark.stage for mark in marks])
+    stages = {span.stage for span in interaction.spans}
+    if interaction.marks:
+        stages.update([mark.stage for mark in interaction.marks])
     if not stages <= _KNOWN_STAGES:
         for stage in stages - _KNOWN_STAGES:
             check_stage(stage or "")

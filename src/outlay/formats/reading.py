@@ -32,7 +32,7 @@ JSON_CODECS: tuple[JsonCodec, ...] = (
 )
 
 # Read and compared in pieces of this size; a line or document may be longer.
-BLOCK = 4 * 1024 * 1024
+BLOCK = 256 * 1024
 
 # How much of an input decides on its format; blank lines may come first.
 _HEAD = 4096
@@ -84,7 +84,9 @@ def read(stream: Fills, wanted: frozenset[str], shard: Shard | None = None) -> R
         return _read_json(plain, wanted, shard)
     if otlp.looks_like_protobuf(head):
         return Reading(format=otlp.PROTOBUF_NAME, items=otlp.parse_protobuf(plain, wanted, shard))
-    raise FormatError(f"the input begins with {head[:5]!r}, which is neither JSON nor OTLP protobuf")
+    # Of text nothing is quoted: it may be what somebody said.
+    found = f"binary data that begins with {head[:4]!r}" if _CONTROL.search(head) else "text"
+    raise FormatError(f"the input is {found}, neither JSON nor OTLP protobuf")
 
 
 def splits(stream: Fills) -> bool:
