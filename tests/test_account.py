@@ -3,7 +3,6 @@
 from dataclasses import replace
 from functools import partial
 from random import Random
-from time import perf_counter
 
 import pytest
 from hypothesis import given, settings
@@ -575,11 +574,9 @@ def test_offsets_that_the_data_itself_gives(spans: list[Span]) -> None:
 # Sizes: each would take minutes if the work grew with the square of the spans
 
 
-def in_time(made: Interaction, seconds: float = 3) -> Interaction:
-    """The interaction, after its account and path were made within so many seconds."""
-    begun = perf_counter()
+def in_time(made: Interaction) -> Interaction:
+    """The interaction, after its account and path were made: work that grew with the square would hang the suite."""
     told, pieces = account(made), path_of(made)
-    assert perf_counter() - begun < seconds
     assert sum(told.entries.values()) == told.total_ns
     assert summed(pieces) == told.entries
     return made
@@ -615,21 +612,21 @@ def test_ten_thousand_of_anything() -> None:
     in_time(interaction(*spans, start_ns=0, end_ns=10**6))
 
 
-FEW = 2_000
+FEW = N
 
 
 def test_many_roots() -> None:
     roots = [span(f"s{i}", None, 10 * i, 10 * i + 8) for i in range(FEW)]
-    in_time(interaction(*roots, start_ns=0, end_ns=10 * FEW), seconds=0.25)
+    in_time(interaction(*roots, start_ns=0, end_ns=10 * FEW))
 
 
 def test_many_calls_of_the_user() -> None:
     calls = [span(f"c{i}", None, 10 * i, 10 * i + 8, kind="client") for i in range(FEW)]
     served = [span(f"s{i}", f"c{i}", 10 * i + 2, 10 * i + 6, kind="server", component="b") for i in range(FEW)]
-    made = in_time(interaction(*calls, *served, start_ns=0, end_ns=10 * FEW), seconds=0.25)
+    made = in_time(interaction(*calls, *served, start_ns=0, end_ns=10 * FEW))
     assert account(made).entries["client/uplink"] == 2 * FEW
 
 
 def test_many_that_follow_each_other() -> None:
     chained = [span(f"s{i}", f"s{i - 1}" if i else None, 10 * i, 10 * i + 8, follows=i > 0) for i in range(FEW)]
-    in_time(interaction(*chained, start_ns=0, end_ns=10 * FEW), seconds=0.25)
+    in_time(interaction(*chained, start_ns=0, end_ns=10 * FEW))

@@ -120,7 +120,7 @@ def constants_table() -> str:
     rows = (
         ("drift that two clocks are granted", f"{alignment.drift_ppm} ppm"),
         ("calls that bound a clock lie within", format_duration(alignment.window_ns)),
-        ("interactions aligned together", f"{gather.BATCH}"),
+        ("interactions aligned together", f"the first {gather.FIRST_BATCH}, then each {gather.LATER_BATCH}"),
         ("spans that may pass before a trace counts as complete", str(patience)),
         ("percentiles reported", ", ".join(f"p{level:g}" for level in build.LEVELS)),
         *(

@@ -150,7 +150,7 @@ def _chain(interaction: Interaction, start: int, end: int, offsets: Offsets | No
 class _Forest:
     """The spans of one interaction on one clock, as parallel lists, with each parent's children latest end first."""
 
-    __slots__ = ("_component", "_offsets", "_parents", "_reference", "children", "ends", "spans", "starts", "tops")
+    __slots__ = ("_component", "_offsets", "_reference", "children", "ends", "spans", "starts", "tops")
 
     def __init__(self, interaction: Interaction, offsets: Offsets | None) -> None:
         spans = interaction.spans
@@ -166,7 +166,6 @@ class _Forest:
             parents = [
                 self._holder(place, parents) if spans[place].follows else parents[place] for place in index.values()
             ]
-        self._parents = parents
         self._component: str | None = None
         self.tops: list[int] = []
         self.children: defaultdict[int, list[int]] = defaultdict(list)
@@ -227,7 +226,7 @@ class _Forest:
         """Whether the gap before a consumer is its message's time in the broker."""
         if consumer.kind != "consumer":
             return False
-        return before == NOBODY or self.spans[before].kind == "producer" or self.spans[before].id == consumer.parent
+        return before != NOBODY and (self.spans[before].kind == "producer" or self.spans[before].id == consumer.parent)
 
     def _network(self, caller: Span, owner: int, before: int, after: int) -> str | None:
         """Around the server side of a call: the way there or the way back."""
@@ -239,8 +238,8 @@ class _Forest:
         callee = self.spans[neighbour]
         if callee.clock == caller.clock and callee.component == caller.component:
             return None
-        # The call that nobody called is the user's own.
-        component = USER_COMPONENT if self._parents[owner] is None else callee.component
+        # The call that nobody called is the user's own. A caller that is only absent from the data may be anybody.
+        component = USER_COMPONENT if caller.parent is None else callee.component
         return f"{component}/{'uplink' if neighbour == after else 'downlink'}"
 
     def _first_component(self) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from outlay.budget import ChainStep, Moment
+from outlay.clocks import Offsets
 from outlay.engines import ENGINE_KEYS, engine_stages, told_duration
 from outlay.interaction import HARDWARE, SITE, SOURCE, VERSION, Interaction, Mark, Note, Span
 from outlay.mapping import MARK_KEY, MOMENT_KEY, UNSPLIT_CALL, Rules, matches
@@ -39,6 +40,8 @@ FIRST_CHUNK_KEY = "gen_ai.response.time_to_first_chunk"
 _HANDING_OVER = ("producer", "consumer")
 
 FIRST_TOKEN = "first_token"
+# The last instant of a trace on one of several clocks.
+TRACE_END = "outlay.trace_end"
 MARK_EVENT = "outlay.mark"
 # How producers name the event at which a streamed answer begins.
 FIRST_TOKEN_EVENTS = frozenset(
@@ -182,23 +185,20 @@ def _interaction(
             marks += _marks(span, notes)
         if stage == UNSPLIT_CALL:
             notes.append(Note(kind="unsplit-call", text=f"{entry(meaning.component, UNSPLIT_CALL)}: {span.name}"))
-    start, end = _window(tree, roots, members, spans, notes)
+    start, end = _window(tree, roots, members, spans, marks, notes)
     first = roots[0]
-    return windowed(
-        Interaction(
-            id=first.trace if tuple(roots) == tree.roots else f"{first.trace}/{first.id}",
-            moment=moment.name,
-            start_ns=start,
-            end_ns=end,
-            clock=first.clock,
-            outcome="error" if any(root.failed for root in roots) else "ok",
-            dimensions=_dimensions(members),
-            sizes=_sizes(members),
-            marks=tuple(sorted(marks, key=lambda mark: (mark.at_ns, mark.name))),
-            spans=tuple(spans),
-            notes=tuple(notes),
-        ),
-        moment,
+    return Interaction(
+        id=first.trace if tuple(roots) == tree.roots else f"{first.trace}/{first.id}",
+        moment=moment.name,
+        start_ns=start,
+        end_ns=end,
+        clock=first.clock,
+        outcome="error" if any(root.failed for root in roots) else "ok",
+        dimensions=_dimensions(members),
+        sizes=_sizes(members),
+        marks=tuple(sorted(marks, key=lambda mark: (mark.at_ns, mark.name))),
+        spans=tuple(spans),
+        notes=tuple(notes),
     )
 
 
@@ -225,7 +225,8 @@ def _below(tree: _Tree, roots: Sequence[TraceSpan]) -> list[TraceSpan]:
 
 
 def _span(span: TraceSpan, tree: _Tree, component: str, stage: str | None, notes: list[Note]) -> Span:
-    parent = tree.parents[span.id]
+    # A parent that is not in the data is still named: the span is nobody's first.
+    parent = span.parent if span.parent not in tree.spans else tree.parents[span.id]
     end = span.end_ns
     if end is None:
         # Its children are the only witnesses of how long it lasted.
@@ -267,9 +268,14 @@ def _within(span: TraceSpan, above: TraceSpan) -> bool:
 
 
 def _window(
-    tree: _Tree, roots: Sequence[TraceSpan], members: Sequence[TraceSpan], spans: Sequence[Span], notes: list[Note]
+    tree: _Tree,
+    roots: Sequence[TraceSpan],
+    members: Sequence[TraceSpan],
+    spans: Sequence[Span],
+    marks: list[Mark],
+    notes: list[Note],
 ) -> tuple[int | None, int | None]:
-    """From the first root's start to the last root's end.
+    """From the first root's start to the last root's end. Where ends stand on several clocks, marks tell them apart.
 
     A root that only hands work over (a producer, a consumer) has no answer of its own: what it caused is the result.
     """
@@ -279,8 +285,14 @@ def _window(
     deciding = spans if hands_over else [span for span in spans if span.id in root_ids]
     if any(tree.spans[span.id].end_ns is None for span in deciding if span.id in tree.spans) and not hands_over:
         return start, None
-    end = max((span.end_ns for span in deciding), default=start)
     here = roots[0].clock
+    ends = {
+        clock: max(span.end_ns for span in deciding if span.clock == clock) for clock in {s.clock for s in deciding}
+    }
+    end = max(ends.values(), default=start)
+    if ends.keys() - {here}:
+        # Which of them is last shows only when the clocks are aligned.
+        marks += [Mark(name=TRACE_END, at_ns=at, clock=clock) for clock, at in sorted(ends.items())]
     later = [span for span in members if span.clock == here and span.start_ns >= end and span.id not in root_ids]
     if later:
         notes.append(Note(kind="async-after-end", text=f"{later[0].name} begins after the answer"))
@@ -338,25 +350,26 @@ def _sizes(members: Sequence[TraceSpan]) -> dict[str, int]:
     return sizes
 
 
-def windowed(interaction: Interaction, moment: Moment) -> Interaction:
+def windowed(interaction: Interaction, moment: Moment, offsets: Offsets | None = None) -> Interaction:
     """The interaction as the moment defines it: between its marks, with its chain. Without either, as it is.
 
-    A mark that is not there leaves that side unknown: the interaction then counts against coverage, and is not measured
-    from some other instant instead.
+    Marks of other clocks are read with `offsets`. A mark that is not there leaves that side unknown: the interaction
+    then counts against coverage, and is not measured from some other instant instead.
     """
-    if moment.start is None and moment.end is None and not moment.chain:
+    if not interaction.marks and moment.start is None and moment.end is None:
         return interaction
+    at: dict[str, list[int]] = {}
+    for mark in interaction.marks:
+        at.setdefault(mark.name, []).append(mark.at_ns - (offsets.shifts.get(mark.clock, 0) if offsets else 0))
     start, end = interaction.start_ns, interaction.end_ns
     if moment.start is not None:
-        start = _instant(interaction, moment.start)
+        start = at[moment.start][0] if moment.start in at else None
     if moment.end is not None:
-        end = _instant(interaction, moment.end)
+        end = at[moment.end][0] if moment.end in at else None
+    elif TRACE_END in at:
+        end = max(at[TRACE_END])
     marks = chained(interaction.marks, moment.chain) if moment.chain else interaction.marks
     return replace(interaction, start_ns=start, end_ns=end, marks=marks)
-
-
-def _instant(interaction: Interaction, name: str) -> int | None:
-    return next((mark.at_ns for mark in interaction.marks if mark.name == name), None)
 
 
 def chained(marks: Sequence[Mark], chain: Sequence[ChainStep]) -> tuple[Mark, ...]:

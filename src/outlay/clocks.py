@@ -53,7 +53,7 @@ class Call(NamedTuple):
         return self.high_ns - self.low_ns
 
 
-_START_OF_CALL = attrgetter("t0_ns")
+_IN_TIME = attrgetter("t0_ns", "t1_ns", "t2_ns", "t3_ns")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,9 +237,11 @@ class Clocks:
     def observe(self, calls: Iterable[Call]) -> None:
         """Learn from calls. One whose server side outlasts its client side bounds nothing, and is counted."""
         learned = False
-        for call in sorted(calls, key=_START_OF_CALL):
+        for call in sorted(calls, key=_IN_TIME):
             if call.network_ns < 0:
-                self.contradictions += 1
+                # Over a long call the clocks alone may drift apart by more than the network took.
+                drifted = _widening(call.t0_ns, call.t3_ns, self._alignment.drift_ppm)
+                self.contradictions += call.network_ns < -drifted
                 continue
             callees = self._pairs.setdefault(call.caller, {})
             pair = callees.get(call.callee)

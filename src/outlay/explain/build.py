@@ -132,13 +132,16 @@ def _percentile(cohort: Cohort, level: float, worth: float | None, *, served_onl
     if n < needed:
         return Percentile(level=level, value_ns=None, why=f"p{level:g} needs {needed} interactions, there are {n}")
     ranks = rank_interval(n, q, effective_n=worth if served_only else _all_worth(cohort, worth))
-    interval = None
-    if ranks is not None:
-        low, high = ranks
-        at_high = None if high is None else cohort.value_at_rank(high, served_only=served_only)
-        interval = (cohort.value_at_rank(low, served_only=served_only), at_high)
-    value = cohort.value_at_rank(_rank(q, n), served_only=served_only)
-    return Percentile(level=level, value_ns=value, interval_ns=interval)
+    if ranks is None:
+        why = f"p{level:g} needs more than {n} interactions for an interval"
+        return Percentile(level=level, value_ns=None, why=why)
+    low, high = ranks
+    at_high = None if high is None else cohort.value_at_rank(high, served_only=served_only)
+    return Percentile(
+        level=level,
+        value_ns=cohort.value_at_rank(_rank(q, n), served_only=served_only),
+        interval_ns=(cohort.value_at_rank(low, served_only=served_only), at_high),
+    )
 
 
 def _rank(q: float, n: int) -> int:

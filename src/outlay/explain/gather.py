@@ -217,6 +217,11 @@ class Gathering:
                 cohort.add(made)
 
     def _account(self, interaction: Interaction, clocks: tuple[str, ...], moment: MomentCohorts) -> Account | None:
+        offsets = None
+        if clocks:
+            offsets = self._clocks.offsets(interaction.clock, clocks, _anchor_ns(interaction))
+            _note_clocks(offsets, interaction, moment)
+        interaction = windowed(interaction, moment.moment, offsets)
         start, end = interaction.start_ns, interaction.end_ns
         if start is None or end is None:
             what = "start" if start is None else "end"
@@ -225,10 +230,6 @@ class Gathering:
         if end < start:
             moment.note("incomplete", f"{interaction.id} ends before it starts", _order(interaction))
             return None
-        offsets = None
-        if clocks:
-            offsets = self._clocks.offsets(interaction.clock, clocks, start)
-            _note_clocks(offsets, interaction, moment)
         made = account(interaction, offsets)
         unnamed = sum([duration for name, duration in made.entries.items() if _UNNAMED in name])
         if unnamed > UNNAMED_NS and unnamed > UNNAMED_SHARE * made.total_ns:
@@ -249,6 +250,12 @@ class Gathering:
 
 def _fits(value: str | None, pattern: str) -> bool:
     return value is not None and fnmatchcase(value, pattern)
+
+
+def _anchor_ns(interaction: Interaction) -> int:
+    """An instant in or near the interaction, around which its clocks are compared."""
+    known = (interaction.start_ns, interaction.end_ns, *[mark.at_ns for mark in interaction.marks])
+    return next((at for at in known if at is not None), 0)
 
 
 def _foreign_clocks(interaction: Interaction) -> tuple[str, ...]:
@@ -286,16 +293,11 @@ def _skew_text(clock: str, offsets: Offsets) -> str:
 
 
 def retarget(interaction: Interaction, moments: Sequence[Moment]) -> Interaction:
-    """An interaction that a codec made, as the declaration of its moment measures it.
-
-    One whose producer named no moment belongs to the only moment without a `match`, if there is one.
-    """
-    if not moments:
+    """An interaction whose producer named no moment belongs to the only moment without a `match`, if there is one."""
+    if interaction.moment not in GENERIC_MOMENTS or any(moment.name == interaction.moment for moment in moments):
         return interaction
-    moment = next((moment for moment in moments if moment.name == interaction.moment), None)
-    if moment is None and interaction.moment in GENERIC_MOMENTS:
-        moment = only_open(moments)
-    return interaction if moment is None else windowed(replace(interaction, moment=moment.name), moment)
+    moment = only_open(moments)
+    return interaction if moment is None else replace(interaction, moment=moment.name)
 
 
 def gather(items: Iterable[Interaction | Note], question: Question) -> Gathering:
