@@ -356,7 +356,8 @@ def windowed(interaction: Interaction, moment: Moment, offsets: Offsets | None =
     Marks of other clocks are read with `offsets`. A mark that is not there leaves that side unknown: the interaction
     then counts against coverage, and is not measured from some other instant instead.
     """
-    if not interaction.marks and moment.start is None and moment.end is None:
+    asks_nothing = moment.start is None and moment.end is None and not moment.chain
+    if asks_nothing and not any(mark.name == TRACE_END for mark in interaction.marks):
         return interaction
     at: dict[str, list[int]] = {}
     for mark in interaction.marks:
