@@ -345,7 +345,7 @@ def _sizes(members: Sequence[TraceSpan]) -> dict[str, int]:
             continue
         for key, name in _SIZE_OF.items():
             value = attributes.get(key)
-            if isinstance(value, int) and value >= 0:
+            if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
                 sizes[name] = max(value, sizes.get(name, value))
     return sizes
 
@@ -409,6 +409,15 @@ def from_source(interaction: Interaction, source: str) -> Interaction:
     return replace(interaction, dimensions={**interaction.dimensions, SOURCE: source})
 
 
+@dataclass(slots=True)
+class _OpenTrace:
+    """A trace still being collected: how many spans had arrived in all when its last one did, and from which input."""
+
+    arrived: int
+    spans: list[TraceSpan]
+    source: str | None
+
+
 class Assembler:
     """Groups spans that arrive in any order by trace, and lets a trace go when it is complete enough.
 
@@ -422,33 +431,43 @@ class Assembler:
         self._rules = rules
         self._moments = moments
         self._patience = patience
-        self._open: OrderedDict[str, tuple[int, list[TraceSpan], str | None]] = OrderedDict()
+        self._open: OrderedDict[str, _OpenTrace] = OrderedDict()
         self._gone: OrderedDict[str, None] = OrderedDict()
         self._arrived = 0
 
-    def add(self, span: TraceSpan, source: str | None = None) -> Iterator[Interaction | Note]:
-        """Take one span; yields whatever that completes. `source` names the input, for the dimension of that name."""
+    def add(self, span: TraceSpan, source: str | None = None) -> Iterable[Interaction | Note]:
+        """Take one span; what that completes. `source` names the input, for the dimension of that name."""
         self._arrived += 1
-        known = self._open.pop(span.trace, None)
-        if known is None and span.trace in self._gone:
-            yield Note(kind="late-span", text=f"span {span.id} ({span.name}) of trace {span.trace}")
-            return
-        spans, source = known[1:] if known else ([], source)
-        spans.append(span)
-        self._open[span.trace] = (self._arrived, spans, source)
-        while self._open and next(iter(self._open.values()))[0] <= self._arrived - self._patience:
-            trace, (_, complete, source) = self._open.popitem(last=False)
+        trace = self._open.get(span.trace)
+        if trace is not None:
+            trace.arrived = self._arrived
+            trace.spans.append(span)
+            self._open.move_to_end(span.trace)
+        elif span.trace in self._gone:
+            return (Note(kind="late-span", text=f"span {span.id} ({span.name}) of trace {span.trace}"),)
+        else:
+            self._open[span.trace] = _OpenTrace(self._arrived, [span], source)
+        return self._let_go() if self._oldest() <= self._arrived - self._patience else ()
+
+    def _oldest(self) -> int:
+        # Traces stand in the order of their last spans.
+        return next(iter(self._open.values())).arrived
+
+    def _let_go(self) -> Iterator[Interaction]:
+        """The traces that have waited long enough; never the one that a span was just added to."""
+        while self._oldest() <= self._arrived - self._patience:
+            trace, complete = self._open.popitem(last=False)
             self._gone[trace] = None
             if len(self._gone) > self._patience:
                 self._gone.popitem(last=False)
-            yield from self._assembled(complete, source)
+            yield from self._assembled(complete)
 
     def finish(self) -> Iterator[Interaction]:
         """Everything still open, in order of arrival."""
         while self._open:
-            _, complete, source = self._open.popitem(last=False)[1]
-            yield from self._assembled(complete, source)
+            yield from self._assembled(self._open.popitem(last=False)[1])
 
-    def _assembled(self, spans: Sequence[TraceSpan], source: str | None) -> Iterator[Interaction]:
-        made = assemble(spans, self._rules, self._moments)
+    def _assembled(self, trace: _OpenTrace) -> Iterator[Interaction]:
+        made = assemble(trace.spans, self._rules, self._moments)
+        source = trace.source
         return made if source is None else (from_source(interaction, source) for interaction in made)

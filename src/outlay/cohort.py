@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from heapq import heappush, heappushpop
-from typing import Generic, TypeVar
+from sys import intern
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -28,8 +29,8 @@ class Keep:
     More of them make the account of the tail and of the typical interaction more exact; each takes about 1 KB.
     """
 
-    slowest: int = 4096
-    sample: int = 4096
+    slowest: int = 2048
+    sample: int = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,33 +54,33 @@ class Largest(Generic[T]):
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        # Key, name, and a number that keeps items themselves from being compared where those are equal.
-        self._heap: list[tuple[tuple[int, ...], str, int, T]] = []
+        # The key, the name, a number that keeps items themselves from being compared where those are equal, the item.
+        self._heap: list[tuple[Any, ...]] = []
         self._added = 0
         self._items: list[T] | None = None
 
     def admits(self, first: int) -> bool:
         """Whether an item whose key begins with `first` might be kept: a cheap test before building the item."""
-        return len(self._heap) < self._limit or (self._limit > 0 and first >= self._heap[0][0][0])
+        return len(self._heap) < self._limit or (self._limit > 0 and first >= self._heap[0][0])
 
     def add(self, key: tuple[int, ...], name: str, item: T) -> None:
         """Offer an item; `name` settles ties of the key."""
         self._added += 1
         self._items = None
-        held = (key, name, self._added, item)
+        held = (*key, name, self._added, item)
         if len(self._heap) < self._limit:
             heappush(self._heap, held)
         elif self._limit:
             heappushpop(self._heap, held)
 
     def merge(self, other: "Largest[T]") -> None:
-        for key, name, _, item in other._heap:
-            self.add(key, name, item)
+        for *key, name, _, item in other._heap:
+            self.add(tuple(key), name, item)
 
     def items(self) -> Sequence[T]:
         """What was kept, largest key first."""
         if self._items is None:
-            self._items = [held[-1] for held in sorted(self._heap, key=lambda held: held[:2], reverse=True)]
+            self._items = [held[-1] for held in sorted(self._heap, reverse=True)]
         return self._items
 
     def __len__(self) -> int:
@@ -175,7 +176,9 @@ class Cohort:
         priority = int.from_bytes(blake2b(interaction.id.encode(), digest_size=7).digest(), "big")
         slow, sampled = self.slowest.admits(total), self.sample.admits(priority)
         if slow or sampled:
-            record = Record(interaction.id, start, total, tuple(account.entries.items()), account.ambiguous_ns)
+            # One string for each name, however many records hold it: they fill memory, and travel between processes.
+            entries = tuple([(intern(name), duration) for name, duration in account.entries.items()])
+            record = Record(interaction.id, start, total, entries, account.ambiguous_ns)
             if slow:
                 self.slowest.add((total, priority, start), interaction.id, record)
             if sampled:

@@ -231,8 +231,8 @@ def _mean(label: str, weighed: Sequence[tuple[Record, float]]) -> _Group:
             sums[name] += weight * duration
     weight = sum(weight for _, weight in weighed)
     exact = {name: value / weight for name, value in sums.items()}
-    total = round(sum(exact.values()))
-    return _Group(label, total, _rounded(exact, total))
+    entries = _rounded(exact)
+    return _Group(label, sum(entries.values()), entries)
 
 
 def _without_edges(group: _Group) -> _Group:
@@ -243,13 +243,16 @@ def _without_edges(group: _Group) -> _Group:
     return _Group(group.label, group.total_ns, entries)
 
 
-def _rounded(exact: Mapping[str, float], total: int) -> dict[str, int]:
-    """Whole nanoseconds that sum to `total`: the largest remainders are rounded up."""
+def _rounded(exact: Mapping[str, float]) -> dict[str, int]:
+    """Whole nanoseconds, the largest remainders rounded up, so that they sum to the rounded sum.
+
+    Beyond 2^53 ns, a hundred days, floats are whole already and their sum is not exact: then nothing is added.
+    """
     whole = {name: math.floor(value) for name, value in exact.items()}
-    missing = total - sum(whole.values())
+    missing = round(sum(exact.values())) - sum(whole.values())
     by_remainder = sorted(exact, key=lambda name: (whole[name] - exact[name], name))
-    for place in range(missing):
-        whole[by_remainder[place % len(by_remainder)]] += 1
+    for name in by_remainder[: max(missing, 0)]:
+        whole[name] += 1
     return whole
 
 

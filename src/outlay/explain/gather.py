@@ -230,6 +230,9 @@ class Gathering:
         if end < start:
             moment.note("incomplete", f"{interaction.id} ends before it starts", _order(interaction))
             return None
+        if abs(start) > MAX_NS or end - start > MAX_NS:
+            moment.note("incomplete", f"{interaction.id} lies beyond 63 bits of nanoseconds", _order(interaction))
+            return None
         made = account(interaction, offsets)
         unnamed = sum([duration for name, duration in made.entries.items() if _UNNAMED in name])
         if unnamed > UNNAMED_NS and unnamed > UNNAMED_SHARE * made.total_ns:
@@ -254,7 +257,9 @@ def _fits(value: str | None, pattern: str) -> bool:
 
 def _anchor_ns(interaction: Interaction) -> int:
     """An instant in or near the interaction, around which its clocks are compared."""
-    known = (interaction.start_ns, interaction.end_ns, *[mark.at_ns for mark in interaction.marks])
+    if interaction.start_ns is not None:
+        return interaction.start_ns
+    known = (interaction.end_ns, *[mark.at_ns for mark in interaction.marks])
     return next((at for at in known if at is not None), 0)
 
 
