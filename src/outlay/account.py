@@ -13,6 +13,7 @@ data cannot say which was waited for. The account follows *cover* and reports ho
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from outlay.clocks import Offsets
@@ -213,14 +214,17 @@ class _Forest:
         spans = self.spans
         if after != NOBODY and spans[after].follows and self._through_broker(before, spans[after]):
             return f"{spans[after].component}/{BROKER}"
+        left = "start" if before == NOBODY else spans[before].name
+        right = "end" if after == NOBODY else spans[after].name
         if owner == NOBODY:
-            return f"{self._first_component()}/{UNATTRIBUTED}.{self._edge(before, after)}"
+            return _edge_entry(self._first_component(), left, right)
         span = spans[owner]
         if span.kind == "client" and (network := self._network(span, owner, before, after)):
             return network
-        # Without children on the path, the span's own name says what the time was.
-        edge = span.name if before == after == NOBODY else self._edge(before, after)
-        return f"{span.component}/{UNATTRIBUTED}.{edge}"
+        if before == after == NOBODY:
+            # Without children on the path, the span's own name says what the time was.
+            return f"{span.component}/{UNATTRIBUTED}.{span.name}"
+        return _edge_entry(span.component, left, right)
 
     def _through_broker(self, before: int, consumer: Span) -> bool:
         """Whether the gap before a consumer is its message's time in the broker."""
@@ -249,11 +253,6 @@ class _Forest:
             self._component = NO_SERVICE if first is None else self.spans[first].component
         return self._component
 
-    def _edge(self, before: int, after: int) -> str:
-        left = "start" if before == NOBODY else self.spans[before].name
-        right = "end" if after == NOBODY else self.spans[after].name
-        return f"{left}->{right}"
-
     def error_ns(self, stretch: "_Stretch") -> int | None:
         """The clock error of a stretch's length; see `report.Segment`."""
         owner, before, after, _, _ = stretch
@@ -261,6 +260,12 @@ class _Forest:
         left = own if before == NOBODY else self.spans[before].clock
         right = own if after == NOBODY else self.spans[after].clock
         return _edge_error(left, right, self._offsets)
+
+
+@lru_cache(maxsize=10_000)
+def _edge_entry(component: str, left: str, right: str) -> str:
+    """The entry of a gap that nobody claims. Traces of one program have the same few, millions of times."""
+    return f"{component}/{UNATTRIBUTED}.{left}->{right}"
 
 
 def _aligned(spans: Sequence[Span], offsets: Offsets | None) -> tuple[list[int], list[int]]:

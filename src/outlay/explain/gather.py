@@ -65,10 +65,12 @@ Key = tuple[str | None, ...]
 class MomentCohorts:
     """One moment: the cohort of all its interactions, one for each value of `--by`, the slowest, the troubles."""
 
-    __slots__ = ("by", "everything", "limits_ns", "moment", "slowest", "troubles")
+    __slots__ = ("by", "everything", "limits_ns", "moment", "slowest", "troubles", "whole")
 
     def __init__(self, moment: Moment, slowest: int) -> None:
         self.moment = moment
+        # Whether interactions count from their first to their last instant.
+        self.whole = moment.start is None and moment.end is None
         budget = moment.budget
         self.limits_ns = (budget.limit_ns, *budget.thresholds.values()) if budget else ()
         self.everything = Cohort(self.limits_ns)
@@ -200,9 +202,9 @@ class Gathering:
 
     def _fold(self, interaction: Interaction, clocks: tuple[str, ...]) -> None:
         moment = self._cohorts(interaction.moment)
-        cohorts = [moment.everything]
+        cohorts: tuple[Cohort, ...] = (moment.everything,)
         if self.question.by:
-            cohorts.append(moment.cohort(tuple([dimension(interaction, name) for name in self.question.by])))
+            cohorts += (moment.cohort(tuple([dimension(interaction, name) for name in self.question.by])),)
         for note in interaction.notes:
             moment.note(note.kind, note.text, _order(interaction))
         made = self._account(interaction, clocks, moment)
@@ -221,7 +223,8 @@ class Gathering:
         if clocks:
             offsets = self._clocks.offsets(interaction.clock, clocks, _anchor_ns(interaction))
             _note_clocks(offsets, interaction, moment)
-        interaction = windowed(interaction, moment.moment, offsets)
+        if interaction.marks or not moment.whole:
+            interaction = windowed(interaction, moment.moment, offsets)
         start, end = interaction.start_ns, interaction.end_ns
         if start is None or end is None:
             what = "start" if start is None else "end"
