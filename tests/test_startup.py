@@ -3,8 +3,11 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+SKEW = Path(__file__).parent / "data" / "traces-zipkin" / "skew.json"
 
 # The heavy ones: each costs a good part of the tenth of a second that a start may take.
 HEAVY = ("numpy", "scipy", "msgspec", "yaml", "jinja2", "google.protobuf", "opentelemetry", "zstandard")
@@ -61,7 +64,7 @@ def test_the_units_and_stages_are_light_enough_for_an_application(bare: set[str]
 
 
 def test_explaining_json_needs_no_protobuf_and_no_page(bare: set[str]) -> None:
-    own = started("explain", "tests/data/traces-zipkin/skew.json", "--json") - bare
+    own = started("explain", str(SKEW), "--json") - bare
     assert "outlay.explain" in own
     assert own & {"google.protobuf", "opentelemetry", "jinja2", "rich.progress"} == set()
 

@@ -100,7 +100,8 @@ def _expand(paths: Sequence[str]) -> tuple[list[str], set[str]]:
         else:
             files.append(name)
             named.add(name)
-    return list(dict.fromkeys(files)), named
+    once = {os.path.realpath(name) if name != STDIN else STDIN: name for name in reversed(files)}
+    return list(reversed(once.values())), named
 
 
 def _jobs(files: Sequence[str], asked: int | None) -> int:

@@ -233,8 +233,13 @@ def _json_scalar(value: _Value | None) -> Scalar | None:
 
 
 def _hex(text: str | None) -> str:
-    """An id as lower-case hex, empty when there is none; raises ValueError for another alphabet."""
-    return bytes.fromhex(text).hex() if text else ""
+    """An id as lower-case hex, empty when there is none or only zeros; raises ValueError for another alphabet."""
+    return _id(bytes.fromhex(text)) if text else ""
+
+
+def _id(raw: bytes) -> str:
+    # Only zeros is how W3C trace context writes that there is no id; some exporters fill the parent of a root with it.
+    return raw.hex() if any(raw) else ""
 
 
 def _kind(kind: int | str | None) -> Kind:
@@ -347,13 +352,13 @@ def _protobuf_span(
     if not (trace and span.span_id):
         raise records.Unreadable(_NO_ID)
     start_ns, end_ns = _times(span.start_time_unix_nano, span.end_time_unix_nano)
-    parent, trace_id = span.parent_span_id, span.trace_id
-    linked = b"" if parent else next((link.span_id for link in span.links if link.trace_id == trace_id), b"")
+    parent, trace_id = _id(span.parent_span_id), span.trace_id
+    linked = "" if parent else next((_id(link.span_id) for link in span.links if link.trace_id == trace_id), "")
     kind = span.kind
     return TraceSpan(
         trace=trace,
         id=span.span_id.hex(),
-        parent=(parent or linked).hex() or None,
+        parent=parent or linked or None,
         name=span.name,
         start_ns=start_ns,
         end_ns=end_ns,
