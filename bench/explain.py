@@ -56,6 +56,10 @@ def world(count: int, seed: int = 1) -> Iterator[tuple[int, int, int, list[tuple
         yield number, start, total, times, (rng.randrange(20, 4000), rng.randrange(5, 800))
 
 
+def _span_id(number: int, place: int) -> str:
+    return f"{number * SPANS + place + 1:016x}"
+
+
 def write_log(path: Path, count: int) -> None:
     """The world as Outlay's own log."""
     from outlay.formats.log import write_line
@@ -65,8 +69,8 @@ def write_log(path: Path, count: int) -> None:
         for number, start, total, times, (tokens_in, tokens_out) in world(count):
             spans = tuple(
                 Span(
-                    id=str(place),
-                    parent=None if parent is None else str(parent),
+                    id=_span_id(number, place),
+                    parent=None if parent is None else _span_id(number, parent),
                     name=name,
                     component=component,
                     start_ns=times[place][0],
@@ -78,7 +82,7 @@ def write_log(path: Path, count: int) -> None:
                 for place, (name, parent, component, host, kind, stage, _, _) in enumerate(_TREE)
             )
             interaction = Interaction(
-                id=f"{number:08x}",
+                id=f"{number + 1:032x}",
                 moment="chat",
                 start_ns=start,
                 end_ns=start + total,

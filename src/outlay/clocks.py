@@ -189,12 +189,16 @@ class _Pair:
             return -inf, inf
         reach, drift = self._alignment.window_ns // self._slice_ns, self._alignment.drift_ppm
         here = at_ns // self._slice_ns
-        low, high = -inf, inf
-        for number, bucket in self._epochs[max(0, place)].items():
-            if -reach <= number - here <= reach:
-                low = max(low, bucket.low[0] - _widening(bucket.low[1], at_ns, drift))
-                high = min(high, bucket.high[0] + _widening(bucket.high[1], at_ns, drift))
-        return low, high
+        epoch = self._epochs[max(0, place)]
+        near = [bucket for number, bucket in epoch.items() if -reach <= number - here <= reach]
+        if not near:
+            return -inf, inf
+        lows, highs = [bucket.low for bucket in near], [bucket.high for bucket in near]
+        # The widening is written out: this is most of the work of finding an offset.
+        return (
+            max([low - abs(at_ns - then_ns) * drift // _MILLION for low, then_ns in lows]),
+            min([high + abs(at_ns - then_ns) * drift // _MILLION for high, then_ns in highs]),
+        )
 
     def _forget(self, epoch: dict[int, _Bucket], at_ns: int) -> None:
         """Drop what calls around this instant cannot use, so that a stream of any length takes the same memory."""
@@ -211,8 +215,11 @@ class _Pair:
 _MOST_SLICES, _MOST_EPOCHS = 64, 16
 
 
+_MILLION = 1_000_000
+
+
 def _widening(then_ns: int, at_ns: int, drift_ppm: int) -> int:
-    return abs(at_ns - then_ns) * drift_ppm // 1_000_000
+    return abs(at_ns - then_ns) * drift_ppm // _MILLION
 
 
 class Clocks:

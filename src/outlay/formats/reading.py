@@ -268,10 +268,10 @@ def _blocks(number: int, first: bytes, stream: "_Buffered", shard: Shard) -> Ite
         if block and not cut:
             rest += block
             continue
-        whole, rest = rest + block[:cut], block[cut:]
         if turn % shard.of == shard.index:
-            yield number, whole.split(b"\n")
-        number += whole.count(b"\n")
+            yield number, (rest + block[:cut]).split(b"\n")
+        number += rest.count(b"\n") + block.count(b"\n", 0, cut)
+        rest = block[cut:]
         turn += 1
         if not block:
             return
