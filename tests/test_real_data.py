@@ -20,6 +20,14 @@ BESIDE = {
     ".txt": "the input is text, neither JSON nor OTLP protobuf",
     ".csv": "the input is text, neither JSON nor OTLP protobuf",
     "meta.json": "the JSON is of no known format: an object with schema_version, model, vllm_version",
+    # Summaries hold percentiles, which cannot be taken apart.
+    "profile_export_aiperf.json": "the JSON is of no known format: an object with request_throughput, request_latency",
+    "_lifecycle_metrics.json": "the JSON is of no known format: an object with load_summary, successes, failures",
+    "guidellm_report_v2.json": "this GuideLLM report was saved without its requests",
+    **{
+        f"summary/{model}.json": "the JSON is of no known format: an object with version, name, model"
+        for model in ("anyscale_13b", "bedrock_13b", "lepton_13b", "replicate_70b")
+    },
 }
 
 

@@ -45,10 +45,12 @@ def refusal(raw: bytes) -> str:
 
 HAR, JAEGER, ZIPKIN, LANGFUSE = "har", "jaeger", "zipkin", "langfuse"
 OTLP, SDK, VLLM, LOG = "otlp-json", "sdk-spans", "vllm-requests", "outlay-log"
+AIPERF, GUIDELLM, LLMPERF = "aiperf", "guidellm", "llmperf"
 CRISP = (*range(2, 19), "err_pattern1/err1", "err_pattern1/err2")
 
 # Of each file under tests/data, its format and how many records it holds.
 FILES: dict[str, tuple[str, int]] = {
+    **{f"aiperf-exports/qwen_concurrency{number}/profile_export.jsonl": (AIPERF, 10) for number in (1, 2)},
     "har/browsertime_sitespeed.io.har": (HAR, 27),
     "har/capture-har_redirect-loop.har": (HAR, 11),
     "har/chrome_github.com_home.har": (HAR, 20),
@@ -58,6 +60,15 @@ FILES: dict[str, tuple[str, int]] = {
     "har/llm_bedrock_3453170410.har": (HAR, 1),
     "har/llm_bedrock_4151747984.har": (HAR, 1),
     "har/wpt_h2_www.nghttp2.org.har": (HAR, 20),
+    **{
+        f"llmperf-leaderboard/individual/{model}.json": (LLMPERF, records)
+        for model, records in {
+            "anyscale_13b": 150,
+            "bedrock_13b": 150,
+            "lepton_13b": 150,
+            "replicate_70b": 145,
+        }.items()
+    },
     "outlay-log/interaction-1.jsonl": (LOG, 20),
     **{
         f"traces-jaeger/crisp/{case}.json": (JAEGER, spans)
@@ -106,7 +117,17 @@ FILES: dict[str, tuple[str, int]] = {
 }
 
 # Beside the data stand licences, origins, and what a benchmark says of itself: none of it is taken for data.
-REFUSED = {".md": "text", ".txt": "text", ".csv": "text", "meta.json": "no known format: an object with schema_version"}
+REFUSED = {
+    ".md": "text", ".txt": "text", ".csv": "text",
+    "meta.json": "no known format: an object with schema_version",
+    "profile_export_aiperf.json": "no known format: an object with request_throughput",
+    "_lifecycle_metrics.json": "no known format: an object with load_summary",
+    "guidellm_report_v2.json": "saved without its requests",
+    **{
+        f"summary/{model}.json": "no known format: an object with version"
+        for model in ("anyscale_13b", "bedrock_13b", "lepton_13b", "replicate_70b")
+    },
+}
 
 
 def named(path: Path) -> str:
@@ -149,8 +170,27 @@ SAMPLES = {
         LANGFUSE: "traces-langfuse/google-adk-2025-08-28.json",
         SDK: "traces-otlp/genai_parallel_requests.json",
         ZIPKIN: "traces-zipkin/yelp.json",
+        AIPERF: "aiperf-exports/qwen_concurrency1/profile_export.jsonl",
+        LLMPERF: "llmperf-leaderboard/individual/anyscale_13b.json",
     }.items()
 }
+SAMPLES[GUIDELLM] = json.dumps(
+    {
+        "benchmarks": [
+            {
+                "requests": {
+                    "successful": [
+                        {
+                            "request_id": f"r{number}",
+                            "info": {"timings": {"targeted_start": number, "request_start": number, "request_end": 9}},
+                        }
+                        for number in range(9)
+                    ]
+                }
+            }
+        ]
+    }
+).encode()
 SAMPLES["chrome"] = json.dumps(
     {"traceEvents": [{"ph": "X", "name": "task", "ts": 1.5, "dur": 2, "pid": 1, "tid": number} for number in range(9)]}
 ).encode()
@@ -162,7 +202,7 @@ SAMPLES["otlp-protobuf"] = b"".join(
     ).SerializeToString()
     for trace in range(1, 9)
 )
-DOCUMENTS = [form for form in SAMPLES if form not in (LOG, VLLM, "otlp-protobuf")]
+DOCUMENTS = [form for form in SAMPLES if form not in (LOG, VLLM, AIPERF, "otlp-protobuf")]
 JSON_FORMATS = [form for form in SAMPLES if form != "otlp-protobuf"]
 
 by_format = pytest.mark.parametrize("form", SAMPLES)

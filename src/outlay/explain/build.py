@@ -116,6 +116,9 @@ def _worth(cohort: Cohort) -> float | None:
     if cohort.complete:
         # Kept are the slowest first, so the first of them are `slow`.
         kept = cohort.slowest.items()
+        if n > 1 and len({record.start_ns for record in kept}) == 1:
+            # The data does not say when they began, so nothing can be seen of bursts.
+            return None
         in_order = sorted(range(n), key=lambda place: (kept[place].start_ns, kept[place].id))
         places = [arrival for arrival, place in enumerate(in_order) if place < len(slow)]
     else:

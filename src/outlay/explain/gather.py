@@ -14,9 +14,9 @@ from outlay.stages import UNATTRIBUTED
 from outlay.units import MAX_NS, NS_PER_MS, format_duration
 
 # Interactions whose clocks are aligned together: bounds from all of them, before any is accounted. The first batch is
-# large, so that small inputs are aligned with all they hold. Later ones build on what is known, and are as small as the
-# processor's cache likes it.
-FIRST_BATCH, LATER_BATCH = 4096, 128
+# large, so that small inputs are aligned with all they hold. Later ones build on what is known, and are small because an
+# interaction is accounted fastest while it is still in the processor's cache.
+FIRST_BATCH, LATER_BATCH = 4096, 64
 
 # After the first batch, calls between the same clocks are learned from so often; more would hardly tighten the bounds.
 LEARN_EVERY_NS = 100 * NS_PER_MS
@@ -120,6 +120,7 @@ class Gathering:
         "_declared",
         "_enough",
         "_learned",
+        "_patterns",
         "_steps_told",
         "general",
         "moments",
@@ -136,6 +137,8 @@ class Gathering:
         self._batch: list[Interaction] = []
         self._enough = FIRST_BATCH
         self._clocks = Clocks()
+        # Traces of one system show the same clocks in the same order again and again.
+        self._patterns: dict[tuple[str, ...], tuple[str, ...]] = {}
         self._learned: dict[tuple[str, ...], int] = {}
         self._steps_told = (0, 0)
 
@@ -162,11 +165,23 @@ class Gathering:
     def flush(self) -> None:
         """Account for everything taken so far. Call it once after the last one."""
         batch, self._batch = self._batch, []
-        foreign = [_foreign_clocks(interaction) for interaction in batch]
+        foreign = [self._foreign_clocks(interaction) for interaction in batch]
         self._clocks.observe(self._calls(batch, foreign))
         for interaction, clocks in zip(batch, foreign, strict=True):
             self._fold(interaction, clocks)
         self._tell_of_clocks()
+
+    def _foreign_clocks(self, interaction: Interaction) -> tuple[str, ...]:
+        """The clocks in the interaction, each once, or none when all are its own: then there is nothing to align."""
+        clocks = clocks_of(interaction)
+        if clocks.count(interaction.clock) == len(clocks):
+            return ()
+        pattern = self._patterns.get(clocks)
+        if pattern is None:
+            if len(self._patterns) >= _MOST_PATTERNS:
+                self._patterns.clear()
+            pattern = self._patterns[clocks] = tuple(sorted(set(clocks)))
+        return pattern
 
     def _calls(self, batch: Sequence[Interaction], foreign: Sequence[tuple[str, ...]]) -> list[Call]:
         """The calls that the clocks learn from: all of the first batch, then some of each pattern of clocks."""
@@ -266,12 +281,6 @@ def _anchor_ns(interaction: Interaction) -> int:
     return next((at for at in known if at is not None), 0)
 
 
-def _foreign_clocks(interaction: Interaction) -> tuple[str, ...]:
-    """The clocks in the interaction, or none when all are its own: then there is nothing to align."""
-    clocks = clocks_of(interaction)
-    return () if clocks.count(interaction.clock) == len(clocks) else clocks
-
-
 def _unnamed_text(interaction_id: str, unnamed_ns: int) -> str:
     return f"{format_duration(unnamed_ns)} of {interaction_id}"
 
@@ -281,6 +290,8 @@ def _order(interaction: Interaction) -> Order:
 
 
 def _note_clocks(offsets: Offsets, interaction: Interaction, moment: MomentCohorts) -> None:
+    if not (offsets.shifts or offsets.unbounded):
+        return
     order = _order(interaction)
     for clock in offsets.shifts:
         moment.note_lazily("clock-skew", order, _skew_text, clock, offsets)

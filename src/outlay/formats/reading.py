@@ -11,7 +11,20 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 import zstandard
 
-from outlay.formats import chrome, har, jaeger, langfuse, log, otlp, sdk_spans, vllm_requests, zipkin
+from outlay.formats import (
+    aiperf,
+    chrome,
+    guidellm,
+    har,
+    jaeger,
+    langfuse,
+    llmperf,
+    log,
+    otlp,
+    sdk_spans,
+    vllm_requests,
+    zipkin,
+)
 from outlay.formats.codec import FormatError, Item, JsonCodec, Shard
 from outlay.interaction import Interaction, Note
 from outlay.trace import TraceSpan
@@ -23,6 +36,9 @@ if TYPE_CHECKING:
 JSON_CODECS: tuple[JsonCodec, ...] = (
     otlp.JSON,
     vllm_requests.CODEC,
+    aiperf.CODEC,
+    guidellm.CODEC,
+    llmperf.CODEC,
     har.CODEC,
     jaeger.CODEC,
     langfuse.CODEC,
@@ -32,7 +48,7 @@ JSON_CODECS: tuple[JsonCodec, ...] = (
 )
 
 # Read and compared in pieces of this size; a line or document may be longer.
-BLOCK = 256 * 1024
+BLOCK = 64 * 1024
 
 # How much of an input decides on its format; blank lines may come first.
 _HEAD = 4096
