@@ -287,6 +287,8 @@ def test_no_share_of_impossible_counts(bound: object, k: int, n: int, confidence
         (1, 100, 99, UNDECIDED, None),  # exactly what is allowed decides never
         (10_001, 1_000_000, 99, UNDECIDED, None),  # 1.0001 %: beyond 10 million
         (0, 0, 99, UNDECIDED, None),
+        # 1 of 1 late has a lower bound of exactly 5 %, which is what is allowed; a second late one has 22 %
+        (1, 1, 95, "UNDECIDED", 1),
     ],
 )
 def test_verdict(over: int, n: int, percentile: float, state: str, more: int | None) -> None:
