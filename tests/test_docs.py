@@ -455,7 +455,8 @@ def test_every_key_of_the_budget_is_told_and_no_other() -> None:
 
 def test_every_dependency_is_argued() -> None:
     project = tomllib.loads(text_of("pyproject.toml"))
-    wanted = project["project"]["dependencies"] + project["dependency-groups"]["dev"]
+    extras = [name for names in project["project"]["optional-dependencies"].values() for name in names]
+    wanted = project["project"]["dependencies"] + extras + project["dependency-groups"]["dev"]
     names = {re.split(r"[<>=~ ]", requirement)[0].lower() for requirement in wanted}
     section = sections(text_of("docs/decisions.md"), 2)["Dependencies"]
     assert {name.lower() for cell in first_cells(section) for name in ticked(cell)} == names

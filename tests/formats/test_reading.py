@@ -118,7 +118,9 @@ FILES: dict[str, tuple[str, int]] = {
 
 # Beside the data stand licences, origins, and what a benchmark says of itself: none of it is taken for data.
 REFUSED = {
-    ".md": "text", ".txt": "text", ".csv": "text",
+    ".md": "text",
+    ".txt": "text",
+    ".csv": "text",
     "meta.json": "no known format: an object with schema_version",
     "profile_export_aiperf.json": "no known format: an object with request_throughput",
     "_lifecycle_metrics.json": "no known format: an object with load_summary",

@@ -14,8 +14,8 @@ from outlay.stages import UNATTRIBUTED
 from outlay.units import MAX_NS, NS_PER_MS, format_duration
 
 # Interactions whose clocks are aligned together: bounds from all of them, before any is accounted. The first batch is
-# large, so that small inputs are aligned with all they hold. Later ones build on what is known, and are small because an
-# interaction is accounted fastest while it is still in the processor's cache.
+# large, so that small inputs are aligned with all they hold. Later ones build on what is known, and are small because
+# an interaction is accounted fastest while it is still in the processor's cache.
 FIRST_BATCH, LATER_BATCH = 4096, 64
 
 # After the first batch, calls between the same clocks are learned from so often; more would hardly tighten the bounds.

@@ -1,0 +1,1 @@
+"""The lab: counterparts with a known truth, to test clients, gateways and Outlay itself against."""
