@@ -16,7 +16,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from time import perf_counter, process_time
 
@@ -199,6 +199,7 @@ def explain(path: Path, jobs: int, by: tuple[str, ...]) -> int:
     return sum(cohorts.everything.measured for cohorts in found.gathering.moments.values())
 
 
+FORMATS: dict[str, Callable[[Path, int], None]] = {"log": write_log, "protobuf": write_protobuf}
 BY = ("site", "version", "hardware")
 TASKS: dict[str, Callable[[Path], int]] = {
     "floor log": floor_log,
@@ -236,6 +237,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--interactions", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", choices=FORMATS, help="one format; both by default")
     parser.add_argument("--quick", action="store_true", help="leave out the million")
     parser.add_argument("--task", nargs=2, metavar=("TASK", "FILE"), help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -243,29 +245,32 @@ def main() -> None:
         run_task(options.task[0], Path(options.task[1]))
         return
     with tempfile.TemporaryDirectory() as folder:
-        bench(Path(folder), options.interactions, options.rounds, quick=options.quick)
+        formats = {options.only: FORMATS[options.only]} if options.only else FORMATS
+        print(f"{platform.platform()}, Python {platform.python_version()}, {os.cpu_count()} cores")
+        print(f"{options.interactions} x {SPANS} spans")
+        for form in formats:
+            speed(form, Path(folder) / form, options.interactions, options.rounds)
+        if not options.quick:
+            memory(formats, Path(folder), options.interactions)
 
 
-def bench(folder: Path, count: int, rounds: int, *, quick: bool) -> None:
-    print(f"{platform.platform()}, Python {platform.python_version()}, {os.cpu_count()} cores, {count} x {SPANS} spans")
-    for form, write in (("log", write_log), ("protobuf", write_protobuf)):
-        path = folder / form
-        write(path, count)
-        tasks = [f"floor {form}", "one", "all", *(["one by"] if form == "log" else [])]
-        runs: dict[str, list[dict[str, float]]] = {task: [] for task in tasks}
-        for _ in range(rounds):
-            for task in tasks:
-                runs[task].append(measured(task, path))
-        print(f"\n{form}, {path.stat().st_size / 2**20:.0f} MiB")
+def speed(form: str, path: Path, count: int, rounds: int) -> None:
+    """Every task on one format, in turns, and their ratios to the floor of the same round."""
+    FORMATS[form](path, count)
+    # Only the log's world has the dimensions that make 120 cohorts.
+    tasks = [f"floor {form}", "one", "all", *(["one by"] if form == "log" else [])]
+    runs: dict[str, list[dict[str, float]]] = {task: [] for task in tasks}
+    for _ in range(rounds):
         for task in tasks:
-            row(task, runs[task], runs[tasks[0]], count)
-        if form == "log":
-            ratios = [by["wall_s"] / one["wall_s"] for by, one in zip(runs["one by"], runs["one"], strict=True)]
-            spread = f"({min(ratios):.2f} to {max(ratios):.2f})"
-            print(f"  120 cohorts against none: x {statistics.median(ratios):.2f} {spread}")
-        path.unlink()
-    if not quick:
-        memory(folder, count)
+            runs[task].append(measured(task, path))
+    print(f"\n{form}, {path.stat().st_size / 2**20:.0f} MiB")
+    for task in tasks:
+        row(task, runs[task], runs[tasks[0]], count)
+    if "one by" in runs:
+        ratios = [by["wall_s"] / one["wall_s"] for by, one in zip(runs["one by"], runs["one"], strict=True)]
+        spread = f"({min(ratios):.2f} to {max(ratios):.2f})"
+        print(f"  120 cohorts against none: x {statistics.median(ratios):.2f} {spread}")
+    path.unlink()
 
 
 def row(task: str, runs: list[dict[str, float]], floors: list[dict[str, float]], count: int) -> None:
@@ -278,13 +283,13 @@ def row(task: str, runs: list[dict[str, float]], floors: list[dict[str, float]],
     )
 
 
-def memory(folder: Path, count: int) -> None:
+def memory(formats: Iterable[str], folder: Path, count: int) -> None:
     """Peak memory of one process, at the given number and ten times it."""
     print("\npeak memory of one process")
-    for form, write in (("log", write_log), ("protobuf", write_protobuf)):
+    for form in formats:
         for size in (count, 10 * count):
             path = folder / form
-            write(path, size)
+            FORMATS[form](path, size)
             run = measured("one", path)
             print(f"  {form:9} {size:9,}  {run['peak_mib']:5.0f} MiB  {run['wall_s']:6.1f} s")
             path.unlink()

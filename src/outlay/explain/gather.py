@@ -26,8 +26,8 @@ _MOST_PATTERNS = 10_000
 UNNAMED_SHARE, UNNAMED_NS = 0.05, 50 * NS_PER_MS
 _UNNAMED = f"/{UNATTRIBUTED}"
 
-# A cohort of `--by` keeps fewer accounts whole: there may be hundreds of cohorts.
-_SMALL = Keep(slowest=128, sample=128)
+# A cohort of `--by` keeps few accounts whole: there may be hundreds of cohorts, and only their tails are shown.
+_SMALL = Keep(slowest=64, sample=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
