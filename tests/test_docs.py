@@ -474,7 +474,7 @@ def test_stage_names_that_pages_use_exist() -> None:
 # Links and paths
 
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
-_MACHINE = re.compile(r"(?<![\w.])(?:/home/|/Users/|/root\b|/tmp/|/work/|/var/|[A-Z]:\\|file:///)")
+_MACHINE = re.compile(r"(?<![\w.])(?:/(?:home|Users|tmp|work|var)/|/root\b|[A-Z]:\\|file:///)")
 
 
 def anchors(page: Path) -> set[str]:

@@ -128,7 +128,7 @@ def _chain(interaction: Interaction, start: int, end: int, offsets: Offsets | No
     for mark in interaction.marks:
         if mark.stage is None:
             continue
-        at = mark.at_ns - (offsets.shifts.get(mark.clock, 0) if offsets else 0)
+        at = mark.at_ns - (offsets.shift_ns(mark.clock) if offsets else 0)
         if at < cursor:
             text = f"mark {mark.name!r} lies before the one ahead of it or before the start"
             notes.append(Note(kind="out-of-order-mark", text=text))

@@ -361,7 +361,7 @@ def windowed(interaction: Interaction, moment: Moment, offsets: Offsets | None =
         return interaction
     at: dict[str, list[int]] = {}
     for mark in interaction.marks:
-        at.setdefault(mark.name, []).append(mark.at_ns - (offsets.shifts.get(mark.clock, 0) if offsets else 0))
+        at.setdefault(mark.name, []).append(mark.at_ns - (offsets.shift_ns(mark.clock) if offsets else 0))
     start, end = interaction.start_ns, interaction.end_ns
     if moment.start is not None:
         start = at[moment.start][0] if moment.start in at else None

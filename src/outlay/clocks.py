@@ -96,6 +96,10 @@ class Offsets:
         unbounded = [clock for clock, offset in by_clock.items() if offset.error_ns is None and not offset.theta_ns]
         return cls(reference, by_clock, shifts, tuple(unbounded))
 
+    def shift_ns(self, clock: str) -> int:
+        """What to subtract from a clock's times; 0 where it is believed, and where nothing is known of it."""
+        return self.shifts.get(clock, 0)
+
     def error_ns(self, clock: str) -> int | None:
         """How far a clock's corrected times may be off; None for one that nothing bounds, or that is not here."""
         if clock == self.reference:
