@@ -217,7 +217,7 @@ def _cohorts(moment: MomentReport) -> Lines:
     if not moment.cohorts:
         return []
     keys = list(moment.cohorts[0].key)
-    heads = [*(name(key) for key in keys), "n", "p50", "p99", "on time", "most of the tail"]
+    heads = [*(name(key) for key in keys), "n", "p50", "p99", "on time", "tail is mostly"]
     rows = [_cohort_row(cohort, keys) for cohort in moment.cohorts[:COHORTS]]
     more = len(moment.cohorts) - len(rows)
     note = ["", f"and {words.count(more)} more"] if more else []

@@ -376,7 +376,7 @@ def _cohorts(moment: MomentReport, sheet: Sheet) -> Lines:
     if not moment.cohorts:
         return []
     key = sheet.shorten(" × ".join(moment.cohorts[0].key), 2 * NAME)
-    heads = (key, "n", "p50", "p99", "on time", "most of the tail")
+    heads = (key, "n", "p50", "p99", "on time", "tail is mostly")
     rows: list[list[Cell]] = [[(head, "dim") for head in heads]]
     rows += [_cohort_row(cohort, sheet) for cohort in moment.cohorts[:COHORTS]]
     more = len(moment.cohorts) - COHORTS
