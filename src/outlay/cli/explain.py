@@ -76,7 +76,9 @@ def explain(  # noqa: PLR0913, PLR0917 - one parameter an option is what Typer r
     for refusal in found.refusals:
         _say(refusal)
     if found.skipped:
-        _say(f"skipped {len(found.skipped)} files of no known format: {found.skipped[0]}")
+        from outlay.render.words import many
+
+        _say(f"skipped {many(len(found.skipped), 'file')} of no known format: {found.skipped[0]}")
     if not found.gathering.moments:
         _stop(_nothing(found, question, paths, spec), REFUSED)
     report = build_report(found.gathering, found.sources)
