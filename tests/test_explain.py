@@ -755,6 +755,13 @@ def test_time_to_first_token_of_real_requests(gpu: str, queue_percent: float) ->
     assert report.tail_ns == round(sum(waits[296:]) / 4)
 
 
+@pytest.mark.parametrize("n", [2, 300, 3000])
+def test_without_arrivals_nothing_is_said_of_bursts(n: int) -> None:
+    # 3000 are more than are kept whole, so there the slots of time have to say it
+    report = the([simple(f"i{i}", (i + 1) * MS, start_ns=0) for i in range(n)])
+    assert report.effective_n is None
+
+
 def test_a_report_is_only_values() -> None:
     (made,) = interactions_of("traces-zipkin/skew.json")
     first, again = (reported([made]) for _ in range(2))

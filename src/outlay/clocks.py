@@ -112,6 +112,11 @@ class Offsets:
 _REMEMBER_NS = NS_PER_S // 5
 _REMEMBER = 4096
 
+# A clock that steps more often than this within memory's reach is no clock; two hosts behind one name look like that.
+_MOST_SLICES, _MOST_EPOCHS = 64, 16
+
+_MILLION = 1_000_000
+
 REFERENCE = Offset(theta_ns=0, low_ns=0, high_ns=0)
 UNBOUNDED = Offset(theta_ns=0, low_ns=None, high_ns=None)
 
@@ -213,13 +218,6 @@ class _Pair:
         if len(self._epochs) > _MOST_EPOCHS:
             farthest = 0 if at_ns - self._starts[0] > self._starts[-1] - at_ns else -1
             del self._starts[farthest], self._epochs[farthest]
-
-
-# A clock that steps more often than this within memory's reach is no clock; two hosts behind one name look like that.
-_MOST_SLICES, _MOST_EPOCHS = 64, 16
-
-
-_MILLION = 1_000_000
 
 
 def _widening(then_ns: int, at_ns: int, drift_ppm: int) -> int:

@@ -98,6 +98,11 @@ class Arrivals:
         self._shift = 20  # slots of about a millisecond to begin with
         self._counts: Counter[int] = Counter()
 
+    @property
+    def at_once(self) -> bool:
+        """Whether all began within one slot: then the slots tell nothing of their order."""
+        return len(self._counts) <= 1
+
     def add_many(self, starts_ns: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> None:
         slots, counts = np.unique(starts_ns >> self._shift, return_counts=True)
         for slot, count in zip(slots.tolist(), counts.tolist(), strict=True):

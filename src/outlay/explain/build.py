@@ -108,7 +108,10 @@ def _moment(cohorts: MomentCohorts, gathering: Gathering) -> MomentReport:
 
 
 def _worth(cohort: Cohort) -> float | None:
-    """How many independent interactions these are worth, from how the slow ones cluster in time; None without any."""
+    """How many independent interactions these are worth, from how the slow ones cluster in time.
+
+    None without any, and where the data does not say when they began: then nothing can be seen of bursts.
+    """
     n = cohort.sketch.served
     if not n:
         return None
@@ -117,11 +120,12 @@ def _worth(cohort: Cohort) -> float | None:
         # Kept are the slowest first, so the first of them are `slow`.
         kept = cohort.slowest.items()
         if n > 1 and len({record.start_ns for record in kept}) == 1:
-            # The data does not say when they began, so nothing can be seen of bursts.
             return None
         in_order = sorted(range(n), key=lambda place: (kept[place].start_ns, kept[place].id))
         places = [arrival for arrival, place in enumerate(in_order) if place < len(slow)]
     else:
+        if cohort.arrivals.at_once:
+            return None
         places = cohort.arrivals.ranks(record.start_ns for record in slow)
     exceeded = np.zeros(n, dtype=bool)
     exceeded[places] = True
