@@ -47,6 +47,7 @@ with atheris.instrument_imports(include=["outlay"]) if atheris and __name__ == "
     from outlay.formats.reading import JSON_CODECS, read, splits
     from outlay.formats.spec import SpecError, load_spec
     from outlay.interaction import KINDS, NOTE_KINDS, OUTCOMES, Interaction, Note
+    from outlay.load import Load
     from outlay.mapping import Rules
     from outlay.render.machine import to_json
     from outlay.stages import stage_names
@@ -118,6 +119,9 @@ def _item_features(item: Item) -> Iterator[str]:
         case Interaction():
             yield f"interaction: {item.outcome} {item.start_ns is None} {item.end_ns is None}"
             yield from (f"stage: {(part.stage or '').partition('.')[0]}" for part in (*item.marks, *item.spans))
+        case Load():
+            assert item.requests or item.moment is None
+            yield f"load: {item.verdict.state} {item.moment is None} {len(item.bounds)} {len(item.claimed_ns)}"
 
 
 def _account_for(items: list[Item]) -> set[str]:
@@ -135,11 +139,13 @@ def _account_for(items: list[Item]) -> set[str]:
     return {feature for moment in report["moments"] for feature in _moment_features(moment)}
 
 
-def _through_the_log(item: Interaction | Note) -> Interaction | Note:
+def _through_the_log(item: Interaction | Load | Note) -> Interaction | Load | Note:
     if isinstance(item, Interaction):
         (back,) = log.parse_lines([log.write_line(item)])
         # The log refuses what no account could hold.
         assert back == item or (isinstance(back, Note) and "63 bits" in back.text)
+    if isinstance(item, Load):
+        assert list(log.parse_lines([log.write_load(item)])) == [item]
     return item
 
 
@@ -173,11 +179,25 @@ EXAMPLES: dict[str, tuple[bytes, ...]] = {
         b'{"ph":"E","ts":4,"pid":1,"tid":2},{"ph":"b","cat":"c","id":7,"name":"call","ts":2,"pid":1},'
         b'{"ph":"e","cat":"c","id":7,"name":"call","ts":8,"pid":1}]}',
     ),
+    "inference-perf": (
+        b'[{"scheduled_time":1.0,"start_time":1.5,"end_time":3.25,"request":"","info":{"request_metrics":{"text":'
+        b'{"input_tokens":7}},"response_metrics":{"output_tokens":2,"output_token_times":[2.0,3.0]}},"error":null},'
+        b'{"start_time":2.5,"end_time":3,"info":{"input_tokens":7,"output_tokens":0,"output_token_times":[]},'
+        b'"error":{"error_type":"HTTP Error 429","error_msg":""}}]',
+    ),
     "langfuse": (
         b'{"trace":{"id":"t","version":"1"},"observations":[{"id":"o","traceId":"t","type":"SPAN","name":"turn",'
         b'"startTime":"2026-02-25T10:00:00.1Z","endTime":"2026-02-25T10:00:02.5+00:00"},{"id":"g","parentObservationId":"o",'
         b'"type":"GENERATION","name":"llm","model":"m","startTime":"2026-02-25T10:00:00.2Z","level":"ERROR",'
         b'"completionStartTime":"2026-02-25T10:00:01Z","endTime":null,"usageDetails":{"input":7,"output":0}}]}',
+    ),
+    "vllm-bench": (
+        b'{"backend":"vllm","request_rate":10.0,"burstiness":1.0,"max_concurrency":1,"duration":4.0,"completed":2,'
+        b'"failed":1,"request_throughput":2.0,"input_lens":[5,5,5],"output_lens":[2,3,0],"ttfts":[0.5,0.5,0.0],'
+        b'"itls":[[],[0.1,0.1],[]],"start_times":[1.0,1.5,2.2],"queue_times":[0.0,0.4,0.8],"errors":["","","x"],'
+        b'"p99_e2el_ms":700.5,"median_ttft_ms":500.0}',
+        b'{"num_prompts":3,"request_rate":"inf","burstiness":1.0,"duration":4.0,"completed":2,"request_throughput":2.0,'
+        b'"latencies":[0.5,0.7,0.0],"queue_times":[0.0,0.4,0.8],"median_e2el_ms":600.0}',
     ),
     "spec": (
         b"moments:\n  a:\n    match: {name: 'GET *', kind: server, attributes: {k: v}}\n    from: x\n    to: z\n"

@@ -30,7 +30,9 @@ from outlay.formats.log import VERSION as LOG_VERSION
 from outlay.formats.log import parse_lines
 from outlay.formats.reading import known_formats
 from outlay.formats.spec import load_spec, preset_names
+from outlay.generator import INVALID, GeneratorVerdict, Reason, Slope, Stall
 from outlay.interaction import NOTE_KINDS, OUTCOMES, Interaction, Mark, Note, Outcome, Span
+from outlay.load import Bound, Load
 from outlay.render.machine import VERSION as REPORT_VERSION
 from outlay.render.machine import to_dict
 from outlay.report import Report, Source
@@ -354,10 +356,13 @@ def test_every_preset_is_named() -> None:
     assert set(preset_names()) <= set(ticked(text_of("docs/cli.md")))
 
 
-@pytest.mark.parametrize("record", [Interaction, Mark, Span, Note], ids=lambda record: record.__name__)
+LOGGED = (Interaction, Mark, Span, Note, Load, GeneratorVerdict, Reason, Slope, Bound, Stall)
+
+
+@pytest.mark.parametrize("record", LOGGED, ids=lambda record: record.__name__)
 def test_every_field_of_the_log_is_told_in_order(record: type) -> None:
     section = sections(sections(text_of("docs/formats.md"), 2)[f"The interaction log: `{LOG_VERSION}`"], 3)
-    head = ["outlay"] if record is Interaction else []
+    head = ["outlay"] if record in (Interaction, Load) else []
     listed = [name for cell in first_cells(section[record.__name__]) for name in ticked(cell)]
     assert listed == head + [field.name for field in fields(record)]
 
@@ -400,8 +405,43 @@ def interaction(number: int, outcome: Outcome = "ok", moment: str = "chat") -> I
     )
 
 
+def load(name: str = "late", moment: str = "late") -> Load:
+    """One with every field set, and a verdict that leaves only bounds."""
+    reasons = (
+        Reason(rule="lateness", state=INVALID, measured=2.0 * NS_PER_S, limit=1.0 * NS_PER_MS, text="late"),
+        Reason(rule="cpu", state=None, measured=None, limit=0.7, text="cpu: not measured"),
+    )
+    judged = GeneratorVerdict(
+        state=INVALID,
+        reasons=reasons,
+        lateness_p50_ns=NS_PER_S,
+        lateness_p99_ns=2 * NS_PER_S,
+        lateness_max_ns=2 * NS_PER_S,
+        achieved=0.5,
+        unsent=1,
+        slope=Slope(value=0.1, low=0.0, high=0.2),
+    )
+    stalls = (Stall(from_ns=0, to_ns=NS_PER_S, due=3), Stall(from_ns=0, to_ns=None, due=3))
+    return Load(
+        name=name,
+        tool="made",
+        moment=moment,
+        requests=400,
+        verdict=judged,
+        requested_rate=10.0,
+        achieved_rate=5.0,
+        bounds=(Bound(level=99.0, low_ns=NS_PER_S, high_ns=None),),
+        claimed_ns={"p99": NS_PER_MS},
+        clock="phone",
+        sender_stalls=stalls,
+        silences=stalls,
+        begin_ns=0,
+        dimensions={"site": "lon"},
+    )
+
+
 def everything() -> Report:
-    """A report in which every key of the contract occurs: enough interactions and too few, failures, a budget."""
+    """A report in which every key of the contract occurs: enough interactions, too few, failures, a budget, a load."""
     thresholds = {name: (place + 2) * NS_PER_S for place, name in enumerate(THRESHOLDS)}
     shares = (Share(entry="llm/queue*", limit_ns=NS_PER_MS, owner="platform"),)
     budget = Budget(limit_ns=2 * NS_PER_S, percentile=99, thresholds=thresholds, shares=shares)
@@ -410,11 +450,15 @@ def everything() -> Report:
     few = [interaction(number, "error" if number == 7 else "ok", "few") for number in range(10)]
     question = Question(moments=moments, by=("site",), where={"site": "*"})
     source = Source(name="made", format="none", records=410, unit="interactions")
-    return build_report(gather.gather([*many, *few], question), [source])
+    late = [interaction(number, moment="late") for number in range(10)]
+    return build_report(gather.gather([*many, *few, *late, load()], question), [source])
 
 
 # Objects whose keys are names from the data or from outlay.yaml.
-FREE = {"filters", "moments[].outcomes", "moments[].cohorts[].key", "moments[].slowest[].dimensions"}
+FREE = {
+    *("filters", "loads[].dimensions", "loads[].claimed_ns"),
+    *("moments[].outcomes", "moments[].cohorts[].key", "moments[].slowest[].dimensions"),
+}
 THRESHOLD_PATHS = {"moments[].budget.thresholds", "moments[].thresholds_ns"}
 
 

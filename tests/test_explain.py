@@ -20,7 +20,9 @@ from outlay.cohort import Cohort, Keep
 from outlay.explain import Gathering, Question, build_report
 from outlay.explain.gather import gather, retarget
 from outlay.formats.reading import read
+from outlay.generator import verdict_of_summary
 from outlay.interaction import Interaction, Mark, Note
+from outlay.load import Bound, Load, Sent, recorded_load
 from outlay.quantiles import effective_n, rank_interval
 from outlay.report import MomentReport, Report, Row
 from outlay.stages import MODEL_STAGES
@@ -30,7 +32,7 @@ from worlds import DATA, interaction, interactions_of, json_lines, only, simple,
 
 S, MS, US = 1_000_000_000, 1_000_000, 1_000
 
-Item = Interaction | Note
+Item = Interaction | Load | Note
 
 
 def reported(items: Iterable[Item], **question: Any) -> Report:
@@ -767,3 +769,103 @@ def test_a_report_is_only_values() -> None:
     first, again = (reported([made]) for _ in range(2))
     assert first == again
     assert json.dumps([slow.id for slow in first.moments[0].slowest])
+
+
+# Loads
+
+
+def load(name: str = "run", moment: str | None = "m", late_ms: int = 0, **more: Any) -> Load:
+    """Ten requests, a second apart, sent so late, and answered 100 ms later."""
+    sent = [
+        Sent(intended_ns=k * S, written_ns=k * S + late_ms * MS, answered_ns=k * S + (late_ms + 100) * MS)
+        for k in range(10)
+    ]
+    return replace(recorded_load(sent, tool="t", moment=moment, clock=""), name=name, **more)
+
+
+def test_a_valid_load_changes_nothing() -> None:
+    items = spread(range(1, 1001))
+    report = reported([*items, load()])
+    assert report.moments == reported(items).moments
+    assert report.loads == (load(),)
+
+
+def test_an_invalid_load_leaves_only_bounds() -> None:
+    report = the([*spread(range(1, 11)), load(late_ms=900)], moments=budgeted(100), by=("site",))
+    why = (
+        "its load was INVALID: 1 % of the requests were sent 900 ms or more after their intended start; "
+        "at most 20.0 ms is allowed"
+    )
+    assert (report.validity, report.validity_why) == ("invalid", why)
+    assert report.verdict is not None
+    assert (report.verdict.state, report.verdict.why) == ("UNDECIDED", "its load was INVALID")
+    assert report.on_time is None
+    # From the send 100 ms for all, from when due a second.
+    assert report.bounds == tuple(Bound(level=level, low_ns=100 * MS, high_ns=S) for level in (50.0, 95.0, 99.0))
+    assert {(each.value_ns, each.why) for each in report.total} == {
+        (None, "its load was INVALID; it is 100 ms to 1.00 s")
+    }
+    assert (report.served, report.account, report.bins, report.slowest) == ((), (), (), ())
+    assert (report.typical_ns, report.tail_ns, report.typical_gap, report.tail_gap) == (None, None, None, None)
+    (row,) = report.cohorts
+    assert (row.n, row.p50.value_ns, row.p99.value_ns, row.on_time, row.leading) == (10, None, None, None, None)
+    # What was counted stays.
+    assert (report.n, report.started, report.outcomes) == (10, 10, {"ok": 10})
+
+
+def test_bounds_of_several_loads_hold_both() -> None:
+    """Neither holds all 20, so that a percentile of them lies somewhere between the lowest and the highest."""
+    late, on_time = load("late", late_ms=900), load("on time")
+    assert [bound.high_ns for bound in the([*spread(range(1, 21)), late, on_time]).bounds] == [S] * 3
+    open_ended = replace(late, bounds=(Bound(level=50.0, low_ns=300 * MS, high_ns=None),))
+    (bound,) = the([*spread(range(1, 21)), open_ended, on_time]).bounds
+    assert bound == Bound(level=50.0, low_ns=100 * MS, high_ns=None)
+    # One that is known of all of them says it alone.
+    whole = replace(late, name="whole", requests=20)
+    assert the([*spread(range(1, 21)), open_ended, on_time, whole]).bounds == whole.bounds
+
+
+def test_bounds_of_a_load_say_nothing_of_a_part_of_it() -> None:
+    items = [*spread(range(1, 11), dimensions={"site": "lon"}), load(late_ms=900)]
+    assert the(items).bounds != ()
+    part = the(items, where={"site": "lon"})
+    assert (part.validity, part.bounds) == ("invalid", ())
+    assert {percentile.why for percentile in part.total} == {"its load was INVALID"}
+    # Unless the load is of that part.
+    assert the([*items[:-1], load(late_ms=900, dimensions={"site": "lon"})], where={"site": "lon"}).bounds != ()
+
+
+def test_a_load_concerns_its_own_moment_and_what_is_asked_for() -> None:
+    items = [
+        *spread(range(1, 1001)),
+        load("other", moment="x", late_ms=900),
+        load(late_ms=900, dimensions={"phase": "a"}),
+    ]
+    assert the(items).validity == "invalid"
+    assert [each.name for each in reported(items, where={"phase": "b"}).loads] == ["other"]
+    assert the(items[:-1]).validity == "valid"
+    assert [each.name for each in reported(items, only="x").loads] == ["other"]
+    # What a load does not say of itself excludes it from nothing.
+    assert len(reported(items, where={"site": "*"}).loads) == 2
+
+
+def test_a_summary_alone_is_a_report_and_loads_come_in_order() -> None:
+    unknown = verdict_of_summary(None, None, requested_rate=None, achieved_rate=None)
+    stages = [replace(load(f"stage {k}", moment=None), verdict=unknown) for k in (10, 2, 1)]
+    report = reported(stages)
+    assert report.moments == ()
+    assert [each.name for each in report.loads] == ["stage 1", "stage 2", "stage 10"]
+    # An INVALID summary of nobody's requests takes nothing from those that are here.
+    assert the([*stages, *spread(range(1, 1001))]).validity == "valid"
+
+
+def test_gatherings_merge_their_loads() -> None:
+    first, second = (gather([load(name), *spread(range(1, 4))], Question()) for name in ("b", "a"))
+    first.merge(second)
+    assert [each.name for each in build_report(first, ()).loads] == ["a", "b"]
+
+
+def test_a_load_goes_with_its_requests_to_the_only_open_moment() -> None:
+    moments = (Moment(name="chat"), Moment(name="trace", match=Match(name="x")))
+    assert retarget(load(moment="llm-request"), moments).moment == "chat"
+    assert retarget(load(moment=None), moments).moment is None

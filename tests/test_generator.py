@@ -1,5 +1,5 @@
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,16 @@ from outlay.generator import (
     TREND_POINTS,
     VALID,
     GeneratorVerdict,
+    Levels,
     Spread,
     Stall,
-    response_p50_bounds,
+    response_bounds,
     stalls,
     trend,
     verdict,
     verdict_of_summary,
 )
+from outlay.sketch import nearest_rank
 from outlay.units import NS_PER_MS, NS_PER_S, from_s
 
 DATA = Path(__file__).parent / "data" / "inference-perf-kubecon25"
@@ -362,20 +364,89 @@ def test_published_stages(config: str, number: int, state: str) -> None:
 
 def test_the_median_that_users_waited_is_over_eleven_times_the_printed_one() -> None:
     delay, latency, _ = stage("vllm+v0_engine", 6)
-    low, high = response_p50_bounds(delay, latency)
+    low, high = response_bounds(levels(delay), levels(latency), 50.0)
     assert latency.p50_ns == pytest.approx(5.16 * NS_PER_S, rel=0.001)
     # 57.73 s of delay and the latency's extremes around its median of 5.16 s: about 63 s
+    assert high is not None
     assert low <= 62.9 * NS_PER_S <= high
     assert low > 11 * latency.p50_ns
 
 
-@property_test
-@given(parts=st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 1000)), min_size=1, max_size=51))
-def test_the_true_median_lies_within_its_bounds(parts: list[tuple[int, int]]) -> None:
-    def order_statistics(values: list[int]) -> Spread:
-        ranked = sorted(values)
-        return Spread(min_ns=ranked[0], p50_ns=ranked[(len(ranked) - 1) // 2], p99_ns=ranked[-1], max_ns=ranked[-1])
+def levels(spread: Spread) -> Levels:
+    return {0.0: spread.min_ns, 50.0: spread.p50_ns, 99.0: spread.p99_ns, 100.0: spread.max_ns}
 
-    late_by, served_in = order_statistics([part[0] for part in parts]), order_statistics([part[1] for part in parts])
-    low, high = response_p50_bounds(late_by, served_in)
-    assert low <= order_statistics([sum(part) for part in parts]).p50_ns <= high
+
+PUBLISHED = (0.0, 0.1, 1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 100.0)
+waits = st.integers(0, 1000)
+
+
+def interpolated(values: Sequence[int], level: float) -> int:
+    """As numpy's percentiles are, in thousandths so that whole numbers hold them all but for the last rounding."""
+    return round(float(np.percentile(values, level)))
+
+
+def at_nearest_rank(values: Sequence[int], level: float) -> int:
+    return sorted(values)[(nearest_rank(level / 100, len(values)) or 1) - 1]
+
+
+@property_test
+@given(
+    parts=st.lists(st.tuples(waits, waits), min_size=1, max_size=51),
+    level=st.sampled_from(PUBLISHED[1:-1]),
+    rule=st.sampled_from([interpolated, at_nearest_rank]),
+    published=st.sets(st.sampled_from(PUBLISHED)),
+)
+def test_every_percentile_of_a_joint_sample_lies_within_its_bounds(
+    parts: list[tuple[int, int]], level: float, rule: Callable[[Sequence[int], float], int], published: set[float]
+) -> None:
+    thousandths = [(1000 * late_by, 1000 * served_in) for late_by, served_in in parts]
+    lateness, service = (
+        {at: rule([part[place] for part in thousandths], at) for at in published | {0.0, 100.0}} for place in (0, 1)
+    )
+    low, high = response_bounds(lateness, service, level)
+    assert high is not None
+    # Three numbers are rounded to whole ones, each by half at most.
+    assert low - 2 <= rule([sum(part) for part in thousandths], level) <= high + 2
+
+
+@property_test
+@given(
+    parts=st.lists(st.tuples(waits, waits), min_size=2, max_size=51),
+    failed=st.integers(1, 50),
+    level=st.sampled_from(PUBLISHED[1:-1]),
+)
+def test_failures_count_as_never(parts: list[tuple[int, int]], failed: int, level: float) -> None:
+    """The lateness is of all requests, the service only of those that were answered."""
+    answered = parts[failed % len(parts) :]
+    lateness = {at: at_nearest_rank([late_by for late_by, _ in parts], at) for at in PUBLISHED}
+    service = {at: at_nearest_rank([served_in for _, served_in in answered], at) for at in PUBLISHED}
+    low, high = response_bounds(lateness, service, level, (len(answered), len(parts)))
+    response = [sum(part) for part in answered] + [10**9] * (len(parts) - len(answered))
+    assert low <= at_nearest_rank(response, level) <= (10**9 if high is None else high)
+
+
+@pytest.mark.parametrize(
+    ("level", "low", "high"),
+    [
+        # Lateness 0, 10, 90, 100 and service 5, 20, 60, 70 ms at 0, 50, 99 and 100 %.
+        # p50: 0 + 20, 10 + 5; and 10 + 70, 100 + 20, 90 + 60 at 198 >= 150
+        (50.0, 20, 80),
+        # p99: 10 + 5 + ..., 90 + 5, 0 + 60, 10 + 20 at 100 > 99; and 90 + 70 = 160 beats 100 + 60 and 100 + 70
+        (99.0, 95, 160),
+    ],
+)
+def test_bounds_by_hand(level: float, low: int, high: int) -> None:
+    lateness, service = {0.0: 0, 50.0: 10, 99.0: 90, 100.0: 100}, {0.0: 5, 50.0: 20, 99.0: 60, 100.0: 70}
+    assert response_bounds(lateness, service, level) == (low, high)
+
+
+def test_half_failed_leaves_the_p99_without_an_upper_bound() -> None:
+    whole = {0.0: 0, 100.0: 10}
+    assert response_bounds(whole, whole, 99.0, (50, 100)) == (10, None)  # 0 % late + 100 % of half: 50 <= 99
+
+
+def test_what_was_kept_only_in_part_is_degraded_at_best() -> None:
+    judged = verdict(STEADY, late(0), **GOOD, partly=True)
+    assert judged.state == DEGRADED
+    assert [(reason.rule, reason.measured) for reason in judged.reasons] == [("lateness", None)]
+    assert verdict(STEADY, late(NS_PER_S), **GOOD, partly=True).state == INVALID

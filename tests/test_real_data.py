@@ -22,7 +22,8 @@ BESIDE = {
     "meta.json": "the JSON is of no known format: an object with schema_version, model, vllm_version",
     # Summaries hold percentiles, which cannot be taken apart.
     "profile_export_aiperf.json": "the JSON is of no known format: an object with request_throughput, request_latency",
-    "_lifecycle_metrics.json": "the JSON is of no known format: an object with load_summary, successes, failures",
+    # Recorded arrivals are something to replay, not a measurement.
+    "conversation_first500.jsonl": "the JSON is of no known format: an object with timestamp, input_length",
     "guidellm_report_v2.json": "this GuideLLM report was saved without its requests",
     **{
         f"summary/{model}.json": "the JSON is of no known format: an object with version, name, model"
@@ -46,7 +47,12 @@ def is_beside(name: str) -> bool:
     return name.endswith(tuple(BESIDE))
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if not is_beside(name)])
+def is_summary(name: str) -> bool:
+    """Whether the file holds the load of a run, and none of its requests."""
+    return name.endswith("_lifecycle_metrics.json")
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if not is_beside(name) and not is_summary(name)])
 def test_every_list_of_a_report_sums_to_the_nanosecond(name: str) -> None:
     moments = report(name)["moments"]
     assert moments
@@ -61,6 +67,41 @@ def test_every_list_of_a_report_sums_to_the_nanosecond(name: str) -> None:
             check_timeline(slow["entries"])
             assert 0 <= slow["ambiguous_ns"] <= slow["total_ns"]
         assert sum(moment["outcomes"].values()) == moment["n"] <= moment["started"]
+
+
+@pytest.mark.parametrize(
+    ("config", "invalid"),
+    [
+        # From this stage on more was asked for than was sent: 123 and 106, 149 and 117, 87 and 73, 119 and 79/s.
+        ("vllm", 4),
+        ("vllm+batch_size", 4),
+        ("vllm+eagle", 5),
+        ("vllm+v0_engine", 3),
+    ],
+)
+def test_a_published_load_that_was_not_delivered_is_invalid(config: str, invalid: int) -> None:
+    for stage in range(7):
+        whole = report(f"inference-perf-kubecon25/{config}/stage_{stage}_lifecycle_metrics.json")
+        (load,) = whole["loads"]
+        assert whole["moments"] == []
+        assert load["verdict"] == ("INVALID" if stage >= invalid else "VALID")
+        assert load["name"].endswith(f"stage_{stage}_lifecycle_metrics.json")
+        by_level = {bound["level"]: bound["interval_ns"] for bound in load["bounds"]}
+        assert sorted(by_level) == [50, 95, 99]
+        assert all(low <= high for low, high in by_level.values())
+        low, high = by_level[99]
+        # While the sender keeps its schedule, what the tool prints lies within a few percent of the truth.
+        claimed = load["claimed_ns"]["p99"]
+        assert claimed < low if stage >= invalid else 0.97 * low <= claimed <= high
+
+
+def test_the_overloaded_stages_claim_five_seconds_where_a_person_waits_a_minute() -> None:
+    """Stage 6 of v0: 236/s asked for, 78/s sent, 57.7 s late in the median; the tool prints a median of 5.16 s."""
+    (load,) = report("inference-perf-kubecon25/vllm+v0_engine/stage_6_lifecycle_metrics.json")["loads"]
+    assert load["claimed_ns"]["p50"] == pytest.approx(5.16e9, rel=0.001)
+    low, high = load["bounds"][0]["interval_ns"]
+    assert 57.7e9 < low < 63e9 < high < 67e9
+    assert (load["requested_rate"], round(load["achieved_rate"])) == (236.12, 78)
 
 
 def check_timeline(entries: list[dict[str, Any]]) -> None:

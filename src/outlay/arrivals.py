@@ -13,10 +13,12 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, pairwise, takewhile
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from outlay.units import NS_PER_S, parse_duration
+
+if TYPE_CHECKING:  # a schedule without chance needs no numpy, whose import would delay the first request
+    import numpy as np
 
 # The fewest gaps to draw at once; more than one draw is needed only when the gaps came out short.
 _FEWEST_GAPS = 64
@@ -54,7 +56,7 @@ def constant(rate: float, duration_ns: int) -> Schedule:
     return _at(takewhile(lambda at_ns: at_ns < duration_ns, starts))
 
 
-def poisson(rate: float, duration_ns: int, rng: np.random.Generator) -> Schedule:
+def poisson(rate: float, duration_ns: int, rng: "np.random.Generator") -> Schedule:
     """Independent users: gaps are exponential with mean `1 / rate` s, the first one counted from 0.
 
     This is `gamma` with shape 1. Raises ValueError as `constant` does.
@@ -62,7 +64,7 @@ def poisson(rate: float, duration_ns: int, rng: np.random.Generator) -> Schedule
     return gamma(rate, duration_ns, 1.0, rng)
 
 
-def gamma(rate: float, duration_ns: int, shape: float, rng: np.random.Generator) -> Schedule:
+def gamma(rate: float, duration_ns: int, shape: float, rng: "np.random.Generator") -> Schedule:
     """Gaps follow a gamma distribution of this shape with mean `1 / rate` s, the first one counted from 0.
 
     The coefficient of variation of the gaps is `1 / sqrt(shape)`: 1 is Poisson, 0.25 comes in bursts (2), 100 is
@@ -70,6 +72,8 @@ def gamma(rate: float, duration_ns: int, shape: float, rng: np.random.Generator)
     number of requests tends to `rate * T + (1 / shape - 1) / 2` (renewal theory: Cox, "Renewal Theory", 1962).
     Raises ValueError as `constant` does, and for a shape that is not above 0 or not finite.
     """
+    import numpy as np
+
     _check(rate, duration_ns)
     if not 0 < shape < math.inf:
         raise ValueError(f"a gamma shape must be above 0 and finite, not {shape!r}")

@@ -7,7 +7,7 @@ no tail may be printed. What nobody measured is named as such, and never counts 
 """
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Literal
@@ -42,7 +42,7 @@ class Reason:
 
     `text` says it for people. `measured` and `limit` are ns for lateness, trend and stall, shares of 1 for rate,
     unsent and cpu. `measured` None: nobody measured it. Then `state` is None, not judged, except for lateness itself:
-    without that nothing is known about the run, which is INVALID.
+    without that nothing is known about the run, which is INVALID, and when only a part of it was measured, DEGRADED.
     """
 
     rule: str
@@ -118,6 +118,14 @@ class _Rule:
     essential: bool = False
 
 
+_PARTLY = "how late the requests were before the first instant that was kept of them: not measured"
+
+# Published percentiles, in percent, as ns: 0 is the smallest value and 100 the largest.
+Levels = Mapping[float, int]
+# 99.9 + 0.1 is not quite 100 in binary.
+_LEVEL_ERROR = 1e-9
+
+
 def _percent(share: float) -> str:
     return f"{100 * share:.3g} %"
 
@@ -186,12 +194,15 @@ def verdict(
     response_p50_ns: int | None = None,
     cpu_share: float | None = None,
     longest_stall_ns: int | None = None,
+    partly: bool = False,
 ) -> GeneratorVerdict:
     """Judge the load of one run from each request's intended and written instant, on one clock.
 
     `written_ns` None: never sent. A failed request that was sent counts like any other: how it ended is the server's
     business. `response_p50_ns` is the median from the intended start; while unknown, the allowed lateness is 1 ms.
     `cpu_share` is that of the busiest sender process, 1 for a whole core; `longest_stall_ns` that of any sender's loop.
+    `partly` says that a request may have been due before its `intended_ns`: then all lateness here is a lower bound,
+    and the verdict DEGRADED at best.
     Achieved is the share of the requests that were sent, times the planned span over the span from the first intended
     start to the last send; None when all are planned for one instant.
     Raises ValueError for an empty schedule, and when the two differ in length.
@@ -211,7 +222,7 @@ def verdict(
         "cpu": cpu_share,
         "stall": longest_stall_ns,
     }
-    reasons = _judge(measured, response_p50_ns)
+    reasons = _judge(measured, response_p50_ns, partly=partly)
     return GeneratorVerdict(
         state=_worst(reasons),
         reasons=reasons,
@@ -235,7 +246,7 @@ def verdict_of_summary(
 ) -> GeneratorVerdict:
     """Judge a run of which only a summary was published: delays of the sends, latencies from the send, rates per s.
 
-    2 % of the median response is taken of the least that it can have been, see `response_p50_bounds`. Whether
+    2 % of the median response is taken of the least that it can have been, see `response_bounds`. Whether
     lateness grew and what was never sent do not show in a summary; they are named as not measured.
     Raises ValueError for a rate that is not above 0.
     """
@@ -248,8 +259,8 @@ def verdict_of_summary(
         "cpu": cpu_share,
         "stall": longest_stall_ns,
     }
-    known = None if lateness is None or service is None else response_p50_bounds(lateness, service)
-    reasons = _judge(measured, None if known is None else known[0])
+    known = lateness and service and response_bounds(_levels(lateness), _levels(service), 50.0)
+    reasons = _judge(measured, known[0] if known else None)
     return GeneratorVerdict(
         state=_worst(reasons),
         reasons=reasons,
@@ -260,15 +271,33 @@ def verdict_of_summary(
     )
 
 
-def response_p50_bounds(lateness: Spread, service: Spread) -> tuple[int, int]:
-    """Between what two times the median response lies, when only the spreads of its two parts are known, in ns.
+def response_bounds(
+    lateness: Levels, service: Levels, level: float, served: tuple[int, int] = (1, 1)
+) -> tuple[int, int | None]:
+    """Between what two times a percentile of the response lies, when only percentiles of its two parts are known.
 
-    Medians do not add. But each response is at least its lateness plus the smallest service time, and at most plus
-    the largest, and the same with the parts exchanged (Makarov's bounds, with the published order statistics).
+    Percentiles do not add, but whatever the parts have to do with each other, with Q for the value at a level:
+
+        max over a + b <= level of Ql(a) + Qs(b)  <=  Q(level)  <=  min over a + b >= level + 100 of Ql(a) + Qs(b)
+
+    (Makarov 1981), here over the published levels; it holds for the order statistics of one sample too, by nearest
+    rank or interpolated between neighbours, when all three are taken by one rule. Both parts need levels 0 and 100,
+    the smallest and the largest. `served` is how many of how many requests the service is known of: the others failed
+    and count as never, which may leave no upper bound. Raises KeyError without a level 0.
     """
-    low = max(lateness.p50_ns + service.min_ns, service.p50_ns + lateness.min_ns)
-    high = min(lateness.p50_ns + service.max_ns, service.p50_ns + lateness.max_ns)
-    return low, high
+    known, planned = served
+    # Among all requests, those served are the first. The two roundings are for either rule of taking a percentile.
+    below = [(at * known / planned, value_ns) for at, value_ns in service.items()]
+    above = [
+        (at * (known - 1) / (planned - 1) if known < planned else at, value_ns) for at, value_ns in service.items()
+    ]
+    lows = [late + value for a, late in lateness.items() for b, value in below if a + b <= level + _LEVEL_ERROR]
+    highs = [late + value for a, late in lateness.items() for b, value in above if a + b >= level + 100 - _LEVEL_ERROR]
+    return max(lows, default=lateness[0.0] + service[0.0]), min(highs, default=None)
+
+
+def _levels(spread: Spread) -> Levels:
+    return {0.0: spread.min_ns, 50.0: spread.p50_ns, 99.0: spread.p99_ns, 100.0: spread.max_ns}
 
 
 def trend(at_ns: NDArray[np.int64], value_ns: NDArray[np.int64]) -> Slope | None:
@@ -356,10 +385,14 @@ def _at(ordered: NDArray[np.int64], q: float) -> int | None:
     return None if rank is None else int(ordered[rank - 1])
 
 
-def _judge(measured: dict[str, float | int | None], response_p50_ns: int | None) -> tuple[Reason, ...]:
+def _judge(
+    measured: dict[str, float | int | None], response_p50_ns: int | None, *, partly: bool = False
+) -> tuple[Reason, ...]:
     """A reason for each rule that was broken or could not be judged; `measured` need not hold the latter."""
     late_ns = _LATE_NS if response_p50_ns is None else max(_LATE_NS, _LATE_SHARE * response_p50_ns)
     reasons = [reason for rule in _RULES if (reason := _reason(rule, measured.get(rule.name), late_ns))]
+    if partly:
+        reasons.append(Reason(rule="lateness", state=DEGRADED, measured=None, limit=late_ns, text=_PARTLY))
     return tuple(sorted(reasons, key=lambda reason: -_SEVERITY[reason.state]))
 
 

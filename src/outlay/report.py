@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from outlay.budget import Budget
+from outlay.load import Bound, Load
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,8 +139,9 @@ class MomentReport:
 
     `n` counts the interactions with a start and an end (of `started`), `outcomes` how they ended. `total` counts
     failures as never; `served` looks at the successful ones alone and is empty when nothing failed. `validity` is
-    "valid", or "small" where the sample refuses a tail; `validity_why` says so in words. `tail_label` says which
-    interactions the tail rows average. `bins` is the distribution of the successful ones.
+    "valid", "small" where the sample refuses a tail, or "invalid" where a load was: then every percentile, account and
+    verdict is refused, and `bounds` say between what times the percentiles lie. `validity_why` says so in words.
+    `tail_label` says which interactions the tail rows average. `bins` is the distribution of the successful ones.
     """
 
     moment: str
@@ -165,6 +167,7 @@ class MomentReport:
     slowest: tuple[Slow, ...]
     health: tuple[Health, ...]
     effective_n: float | None = None
+    bounds: tuple[Bound, ...] = ()
 
     @property
     def coverage(self) -> float | None:
@@ -176,7 +179,7 @@ class MomentReport:
 class Source:
     """One input: its name as the user gave it, the format its content showed, and how many records it held.
 
-    `unit` says what a record is: "spans" or "interactions".
+    `unit` says what a record is: "spans", "interactions", or "loads" where the input holds no other.
     """
 
     name: str
@@ -191,9 +194,13 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """The answer of `outlay explain`. `filters` are the `--where` conditions that were applied."""
+    """The answer of `outlay explain`. `filters` are the `--where` conditions that were applied.
+
+    `loads` are those that the interactions came under, and those of which the data holds no interactions.
+    """
 
     sources: tuple[Source, ...]
     moments: tuple[MomentReport, ...]
     by: tuple[str, ...] = ()
     filters: Mapping[str, str] = field(default_factory=dict)
+    loads: tuple[Load, ...] = ()

@@ -587,3 +587,36 @@ def test_the_program_s_help_lists_the_verbs_and_the_exit_codes() -> None:
     text = " ".join(outcome.stdout.split())
     assert all(re.search(rf"\b{verb}\b", text) for verb in ("explain", "budget"))
     assert "Exit codes: 0 done or PASS, 1 FAIL, 2 usage, 3 UNDECIDED, 4 the data was refused, 130 interrupted." in text
+
+
+# Loads
+
+LOADS = str(DATA / "outlay-log" / "load-1.jsonl")
+STAGE = str(DATA / "inference-perf-kubecon25" / "vllm+v0_engine" / "stage_4_lifecycle_metrics.json")
+
+
+def test_a_published_summary_is_a_report_and_no_error() -> None:
+    outcome = explain(STAGE)
+    assert (outcome.exit_code, outcome.stderr) == (OK, "")
+    # The reasons come before any percentile.
+    assert outcome.stdout.index("INVALID") < outcome.stdout.index("58.8 s") < outcome.stdout.index("p50")
+    assert printed(STAGE)["sources"] == [{"name": STAGE, "format": "inference-perf", "records": 1, "unit": "loads"}]
+
+
+def test_a_load_travels_through_a_log(tmp_path: Path) -> None:
+    log = tmp_path / "out.jsonl"
+    direct = printed(LOADS, STAGE, "--log", str(log))
+    assert printed(str(log))["loads"] == direct["loads"]
+    assert [load["name"] for load in direct["loads"]] == [STAGE, "whole run"]
+    assert {source["unit"] for source in direct["sources"]} == {"interactions", "loads"}
+
+
+def test_several_processes_and_several_logs_give_the_same_loads() -> None:
+    one, three = (printed(LOADS, STAGE, "--jobs", str(jobs)) for jobs in (1, 3))
+    assert one["loads"] == three["loads"]
+    assert one["moments"] == three["moments"]
+
+
+def test_a_load_that_nobody_asked_for_does_not_stand_in_the_report() -> None:
+    assert "none of 6 interactions matches --moment nobody" in one_line(explain(LOADS, "--moment", "nobody"), REFUSED)
+    assert printed(LOADS, "--where", "source=load-1.jsonl")["loads"][0]["dimensions"]["source"] == "load-1.jsonl"

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,10 @@ from outlay.cli import OK
 from outlay.cli.app import app
 from outlay.formats.aiperf import CODEC
 from outlay.formats.codec import FormatError, Item
+from outlay.formats.reading import read
+from outlay.generator import DEGRADED, INVALID
 from outlay.interaction import NOTE_KINDS, Interaction, Note
+from outlay.load import Load
 from outlay.stages import check_stage
 from outlay.units import NS_PER_MS, from_ms
 
@@ -53,6 +57,35 @@ def one(metadata: dict[str, Any], metrics: dict[str, Any] | None = None, error: 
     )
     assert isinstance(item, Interaction)
     return item
+
+
+def loads(records: list[dict[str, Any]]) -> list[Load]:
+    raw = "\n".join(json.dumps({"metadata": METADATA | each, "metrics": METRICS}) for each in records).encode()
+    return [item for item in read(BytesIO(raw), NOTHING).items if isinstance(item, Load)]
+
+
+def credited(number: int, late_ms: int, **more: Any) -> dict[str, Any]:
+    """A request whose credit came every 100 ms, sent so long after it."""
+    due_ms = 1000 + 100 * number
+    stamps = {"credit_issued_ns": due_ms * NS_PER_MS, "request_start_ns": (due_ms + late_ms) * NS_PER_MS}
+    return {"x_request_id": f"r{number}", **stamps, **more}
+
+
+@pytest.mark.parametrize(("late_ms", "state"), [(0, DEGRADED), (1, DEGRADED), (500, INVALID)])
+def test_lateness_after_the_credit_is_the_least_there_was(late_ms: int, state: str) -> None:
+    """How late the credit was itself nobody knows, so that a good half of the lateness makes no good load."""
+    (load,) = loads([credited(number, late_ms) for number in range(20)])
+    assert (load.tool, load.verdict.state, load.verdict.lateness_max_ns) == ("AIPerf", state, late_ms * NS_PER_MS)
+    # Each takes 30 ms from its send; what a person waited has no upper bound.
+    assert {(bound.low_ns, bound.high_ns) for bound in load.bounds} == {(30 * NS_PER_MS, None)}
+
+
+def test_each_phase_has_its_load_and_records_without_a_credit_none() -> None:
+    phases = [credited(number, 0, benchmark_phase="warmup" if number < 3 else "profiling") for number in range(9)]
+    first, second = loads([*phases, {"x_request_id": "x", "benchmark_phase": "profiling"}])
+    assert (first.name, first.requests, first.dimensions) == ("warmup", 3, {"phase": "warmup"})
+    assert (second.name, second.requests) == ("profiling", 6)
+    assert loads([{"x_request_id": "x"}]) == []
 
 
 def kinds(interaction: Interaction) -> list[str]:

@@ -16,6 +16,7 @@ from outlay.cli.app import app
 from outlay.formats.codec import FormatError, Item
 from outlay.formats.guidellm import CODEC
 from outlay.interaction import NOTE_KINDS, Interaction, Note
+from outlay.load import Load
 from outlay.stages import check_stage
 from outlay.units import NS_PER_MS, from_ms, from_s
 
@@ -148,6 +149,46 @@ def test_every_group_counts_under_its_outcome(group: str, timings: dict[str, Non
 def test_only_a_missing_target_is_worth_a_note() -> None:
     assert one().notes == ()
     assert [note.kind for note in one(targeted_start=None).notes] == ["outside-window"]
+
+
+def scheduled(kind: str, rate: float | None, **requests: list[object]) -> list[Item]:
+    value = report(**requests)
+    value["benchmarks"][0]["config"] = {"strategy": {"type_": kind, "rate": rate}}
+    return parse(value)
+
+
+def at(number: int, late_s: float) -> dict[str, Any]:
+    """A request due so many half seconds after the first, and answered a second after its send."""
+    due = START_S + number / 2
+    return request(f"r{number}", targeted_start=due, request_start=due + late_s, request_end=due + late_s + 1)
+
+
+@pytest.mark.parametrize(("late_s", "state"), [(0.0, "VALID"), (0.125, "DEGRADED"), (2.0, "INVALID")])
+def test_a_benchmark_with_a_schedule_has_a_load(late_s: float, state: str) -> None:
+    """2 % of a response of about 1 s is 20 ms: 125 ms is within ten times that, 2 s is not."""
+    *_, load = scheduled("constant", 2.0, successful=[at(number, late_s) for number in range(8)])
+    assert isinstance(load, Load)
+    assert (load.verdict.state, load.name, load.tool, load.requested_rate) == (state, "benchmark 0", "GuideLLM", 2.0)
+    assert load.dimensions == {"benchmark": "0"}
+    assert load.verdict.lateness_max_ns == from_s(late_s)
+    assert load.bounds[0].low_ns == from_s(1)
+    assert load.bounds[0].high_ns == from_s(1 + late_s)
+
+
+def test_what_was_queued_beyond_the_end_was_not_due() -> None:
+    """Of two that were never sent, only the one due before the last send is missing."""
+    unsent = [
+        {"request_id": name, "info": {"timings": {"targeted_start": START_S + after_s}}}
+        for name, after_s in (("missing", 1.0), ("later", 60.0))
+    ]
+    *_, load = scheduled("poisson", None, successful=[at(number, 0) for number in range(8)], incomplete=unsent)
+    assert isinstance(load, Load)
+    assert (load.requests, load.verdict.unsent) == (9, 1)
+
+
+@pytest.mark.parametrize("kind", ["synchronous", "concurrent", "throughput", ""])
+def test_without_a_schedule_there_is_none_to_keep(kind: str) -> None:
+    assert [type(item) for item in scheduled(kind, 2.0, successful=[at(0, 1.0)])] == [Interaction]
 
 
 def test_a_bad_request_does_not_take_the_others_with_it() -> None:

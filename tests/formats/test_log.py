@@ -14,13 +14,16 @@ from hypothesis import strategies as st
 
 from outlay.account import account
 from outlay.formats.codec import FormatError, Item, Shard
-from outlay.formats.log import parse_lines, recognises, write_line
+from outlay.formats.log import parse_lines, recognises, write_line, write_load
 from outlay.formats.reading import BLOCK, read
+from outlay.generator import GeneratorVerdict, Reason, Slope, Stall
 from outlay.interaction import KINDS, NOTE_KINDS, OUTCOMES, Interaction, Mark, Note, Span
+from outlay.load import Bound, Load
 from outlay.stages import joint, stage_names
 from outlay.units import MAX_NS, NS_PER_MS
 
 OLD = Path(__file__).parents[1] / "data" / "outlay-log" / "interaction-1.jsonl"
+OLD_LOAD = OLD.with_name("load-1.jsonl")
 
 
 def parsed(text: bytes) -> list[Item]:
@@ -95,6 +98,83 @@ def test_lines_survive_other_line_ends_and_empty_lines(many: list[Interaction], 
         assert parsed(whole) == many
 
 
+states = st.sampled_from(["VALID", "DEGRADED", "INVALID"])
+floats = st.floats(allow_nan=False, allow_infinity=False)
+stalls = st.lists(
+    st.builds(Stall, from_ns=instants, to_ns=st.none() | instants, due=st.integers(0, 9)), max_size=2
+).map(tuple)
+reasons = st.builds(Reason, rule=texts, state=st.none() | states, measured=st.none() | floats, limit=floats, text=texts)
+verdicts = st.builds(
+    GeneratorVerdict,
+    state=states,
+    reasons=st.lists(reasons, max_size=2).map(tuple),
+    lateness_p50_ns=st.none() | instants,
+    lateness_p99_ns=st.none() | instants,
+    lateness_max_ns=st.none() | instants,
+    achieved=st.none() | floats,
+    unsent=st.none() | st.integers(0, 9),
+    slope=st.none() | st.builds(Slope, value=floats, low=floats, high=floats),
+)
+loads = st.builds(
+    Load,
+    name=texts,
+    tool=texts,
+    moment=st.none() | texts,
+    requests=st.integers(0, 2**40),
+    verdict=verdicts,
+    requested_rate=st.none() | floats,
+    achieved_rate=st.none() | floats,
+    bounds=st.lists(st.builds(Bound, level=floats, low_ns=instants, high_ns=st.none() | instants), max_size=2).map(
+        tuple
+    ),
+    claimed_ns=st.dictionaries(texts, instants, max_size=2),
+    clock=texts,
+    sender_stalls=stalls,
+    silences=stalls,
+    begin_ns=st.none() | instants,
+    dimensions=st.dictionaries(texts, texts, max_size=2),
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(loads)
+def test_a_load_is_read_back_equal(load: Load) -> None:
+    line = write_load(load)
+    assert line.startswith(b'{"outlay":"load/1",')
+    assert line.count(b"\n") == 1
+    assert list(parse_lines([line])) == [load]
+
+
+def test_loads_stand_between_interactions_and_before_them() -> None:
+    load = next(item for item in parsed(OLD_LOAD.read_bytes()) if isinstance(item, Load))
+    assert parsed(write_load(load) + LINE) == [load, INTERACTION]
+    assert [type(item) for item in parsed(OLD_LOAD.read_bytes())] == [*[Interaction] * 3, Load, *[Interaction] * 3]
+
+
+def test_an_old_load_stays_readable() -> None:
+    (load,) = (item for item in parsed(OLD_LOAD.read_bytes()) if isinstance(item, Load))
+    assert (load.name, load.tool, load.moment, load.requests) == ("whole run", "outlay", "chat", 6)
+    assert load.verdict.state == "DEGRADED"
+    assert [reason.rule for reason in load.verdict.reasons] == ["lateness", "stall"]
+    assert load.bounds[1] == Bound(level=99.0, low_ns=400 * NS_PER_MS, high_ns=None)
+    assert load.begin_ns is not None
+    assert load.sender_stalls[0].from_ns - load.begin_ns == 1_500 * NS_PER_MS
+    assert (load.silences[0].to_ns, load.dimensions) == (None, {"site": "lon"})
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        (b'{"outlay":"load/1"}', "missing required field"),
+        (b'{"outlay":"load/1","name":"a","tool":"t","moment":null,"requests":"7"}', "Expected `int`"),
+    ],
+)
+def test_a_bad_load_is_a_note(bad: bytes, said: str) -> None:
+    (text,) = notes(parsed(LINE + bad)[1:])
+    assert text.startswith("line 2: ")
+    assert said in text
+
+
 # Versions
 
 
@@ -138,7 +218,7 @@ def test_an_old_file_is_accounted_for_to_the_nanosecond() -> None:
 
 def test_a_newer_version_is_refused_by_name() -> None:
     newer = b'{"outlay":"interaction/2","id":"a"}\n'
-    with pytest.raises(FormatError, match=r"line 1 is of version 'interaction/2'.*reads 'interaction/1'"):
+    with pytest.raises(FormatError, match=r"line 1 is of version 'interaction/2'.*reads 'interaction/1' and"):
         parsed(newer)
     # What stands before it was already handed over.
     lines = parse_lines([LINE, newer])
@@ -152,6 +232,7 @@ def test_a_newer_version_is_refused_by_name() -> None:
     [
         ({"outlay": "interaction/1"}, True),
         ({"outlay": "interaction/77"}, True),
+        ({"outlay": "load/1"}, True),
         ({"outlay": "report/1"}, False),
         ({"outlay": 1}, False),
         ({"interaction/1": "outlay"}, False),

@@ -21,6 +21,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from outlay.formats.codec import FormatError, Item, Shard
 from outlay.formats.reading import BLOCK, JSON_CODECS, Reading, known_formats, read, splits
 from outlay.interaction import Interaction, Note
+from outlay.load import Load
 from outlay.trace import TraceSpan
 
 DATA = Path(__file__).parents[1] / "data"
@@ -46,6 +47,7 @@ def refusal(raw: bytes) -> str:
 HAR, JAEGER, ZIPKIN, LANGFUSE = "har", "jaeger", "zipkin", "langfuse"
 OTLP, SDK, VLLM, LOG = "otlp-json", "sdk-spans", "vllm-requests", "outlay-log"
 AIPERF, GUIDELLM, LLMPERF = "aiperf", "guidellm", "llmperf"
+PERF, BENCH = "inference-perf", "vllm-bench"
 CRISP = (*range(2, 19), "err_pattern1/err1", "err_pattern1/err2")
 
 # Of each file under tests/data, its format and how many records it holds.
@@ -61,6 +63,12 @@ FILES: dict[str, tuple[str, int]] = {
     "har/llm_bedrock_4151747984.har": (HAR, 1),
     "har/wpt_h2_www.nghttp2.org.har": (HAR, 20),
     **{
+        f"inference-perf-kubecon25/{config}/stage_{stage}_lifecycle_metrics.json": (PERF, 1)
+        for config in ("vllm", "vllm+batch_size", "vllm+eagle", "vllm+v0_engine")
+        for stage in range(7)
+    },
+    "inference-perf-kubecon25/vllm+v0_engine/summary_lifecycle_metrics.json": (PERF, 1),
+    **{
         f"llmperf-leaderboard/individual/{model}.json": (LLMPERF, records)
         for model, records in {
             "anyscale_13b": 150,
@@ -70,6 +78,7 @@ FILES: dict[str, tuple[str, int]] = {
         }.items()
     },
     "outlay-log/interaction-1.jsonl": (LOG, 20),
+    "outlay-log/load-1.jsonl": (LOG, 7),
     **{
         f"traces-jaeger/crisp/{case}.json": (JAEGER, spans)
         for case, spans in zip(CRISP, (2, 2, 3, 4, 4, 3, 3, 4, 4, 2, 4, 4, 4, 7, 7, 4, 9, 2, 2), strict=True)
@@ -123,7 +132,8 @@ REFUSED = {
     ".csv": "text",
     "meta.json": "no known format: an object with schema_version",
     "profile_export_aiperf.json": "no known format: an object with request_throughput",
-    "_lifecycle_metrics.json": "no known format: an object with load_summary",
+    # Recorded arrivals are something to replay, not a measurement.
+    "conversation_first500.jsonl": "no known format: an object with timestamp",
     "guidellm_report_v2.json": "saved without its requests",
     **{
         f"summary/{model}.json": "no known format: an object with version"
@@ -174,8 +184,28 @@ SAMPLES = {
         ZIPKIN: "traces-zipkin/yelp.json",
         AIPERF: "aiperf-exports/qwen_concurrency1/profile_export.jsonl",
         LLMPERF: "llmperf-leaderboard/individual/anyscale_13b.json",
+        PERF: "inference-perf-kubecon25/vllm+v0_engine/stage_4_lifecycle_metrics.json",
     }.items()
 }
+SAMPLES[BENCH] = json.dumps(
+    {
+        "backend": "vllm",
+        "request_rate": 10.0,
+        "burstiness": 1.0,
+        "max_concurrency": 1,
+        "duration": 4.5,
+        "completed": 9,
+        "failed": 0,
+        "request_throughput": 2.0,
+        "ttfts": [0.5] * 9,
+        "itls": [[0.1]] * 9,
+        "input_lens": [5] * 9,
+        "output_lens": [2] * 9,
+        "errors": [""] * 9,
+        "start_times": [0.6 * k for k in range(9)],
+        "queue_times": [0.5 * k for k in range(9)],
+    }
+).encode()
 SAMPLES[GUIDELLM] = json.dumps(
     {
         "benchmarks": [
@@ -448,7 +478,9 @@ def test_a_trace_is_never_cut_between_shards(form: str) -> None:
 
 
 def key_of(item: Item) -> str:
-    assert isinstance(item, TraceSpan | Interaction)
+    assert isinstance(item, TraceSpan | Interaction | Load)
+    if isinstance(item, Load):
+        return f"load {item.tool}"
     return item.trace if isinstance(item, TraceSpan) else item.id
 
 
@@ -498,7 +530,7 @@ def test_bytes_overwritten_in_a_real_input(raw: bytes, data: st.DataObject) -> N
         bent[at] = data.draw(st.integers(0, 255))
     for packed in (bytes(bent), gzip.compress(bent), zstandard.compress(bytes(bent))):
         with suppress(FormatError):
-            assert all(isinstance(item, Interaction | TraceSpan | Note) for item in items(packed))
+            assert all(isinstance(item, Interaction | TraceSpan | Load | Note) for item in items(packed))
 
 
 BEGINNINGS = [b"", b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd", b"{", b"[", b"\x0a", b"\0\0\0\x09\x0a", b"\xef\xbb\xbf"]

@@ -2,23 +2,28 @@
 
 import json
 import re
-import signal
 import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
-from http.client import HTTPConnection, IncompleteRead
+from http.client import HTTPConnection, HTTPSConnection, IncompleteRead
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+import trustme
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lab_process import port_of, started
+from websockets.sync.client import connect
 
-from outlay.lab.answer import SAMPLE_RATE, Call, Frame, frames, media_type
-from outlay.lab.mockllm import MAX_BODY_BYTES, MAX_HEAD_BYTES
+from outlay.lab.answer import frames, media_type
+from outlay.lab.beats import Api, Call, Frame
+from outlay.lab.inbound import MAX_BODY_BYTES, MAX_HEAD_BYTES
 from outlay.lab.script import PARTS, Script, after_stall, parse, spell
+from outlay.lab.sound import SAMPLE_RATE
 from outlay.lab.tally import MAX_RECORDS, Histogram, Played, Record, Truth
 from outlay.units import NS_PER_MS, NS_PER_S
 
@@ -41,6 +46,7 @@ CHAT = "/v1/chat/completions"
         ("mock-e429", Script(status=429)),
         ("mock-err3", Script(error_after=3)),
         ("mock-role-empty-comment-usage-tool", Script(role=True, empty=True, comment=True, usage=True, tool=True)),
+        ("mock-tgi", Script(tgi=True)),
         ("mock-slots2-q300", Script(slots=2, quiet_ns=300 * MS)),
     ],
 )
@@ -89,7 +95,7 @@ SCRIPTS = st.builds(
     reasoning=st.integers(0, 40),
     chunk=st.integers(1, 9),
     slots=st.none() | st.integers(1, 9),
-    **{name: st.booleans() for name in ("role", "empty", "comment", "usage", "tool")},
+    **{name: st.booleans() for name in ("role", "empty", "comment", "usage", "tool", "tgi")},
 )
 
 
@@ -223,9 +229,9 @@ def test_speech_is_a_wav_file_that_begins_with_the_scripted_silence() -> None:
 
 
 @settings(max_examples=150)
-@given(SCRIPTS, st.sampled_from(["chat", "completions", "responses", "embeddings", "speech"]), st.booleans())
+@given(SCRIPTS, st.sampled_from(get_args(Api)), st.booleans())
 def test_frames_are_in_order_of_time_and_carry_the_tokens(script: Script, api: Any, stream: bool) -> None:
-    call = Call(api=api, id="a", model="m", stream=stream)
+    call = Call(api=api, id="a", model="m", stream=stream or api == "realtime")
     found = list(frames(script, call))
     assert found
     assert [frame.due_ns for frame in found] == sorted(frame.due_ns for frame in found)
@@ -233,7 +239,9 @@ def test_frames_are_in_order_of_time_and_carry_the_tokens(script: Script, api: A
     ends = (script.cut_after, script.error_after)
     limit = min(wanted, *(end for end in ends if end is not None), wanted)
     if script.status is None and media_type(script, call).startswith("text/event-stream"):
-        assert sum(frame.tokens for frame in found) == limit
+        # What is reasoned is neither in a transcript nor in what is spoken.
+        unsaid = min(script.reasoning, limit) if api in ("transcriptions", "realtime") else 0
+        assert sum(frame.tokens for frame in found) == limit - unsaid
 
 
 # Truth and metrics
@@ -282,19 +290,8 @@ def test_a_histogram_counts_at_or_below_each_bound() -> None:
 
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
-    command = [sys.executable, "-m", "outlay.lab.mockllm", "--port", "0", "--patience", "0.2"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        address = process.stdout.readline()
-        try:
-            match = re.fullmatch(r"http://127\.0\.0\.1:(\d+)\n", address)
-            assert match is not None
-            yield int(match[1])
-            process.send_signal(signal.SIGTERM)
-            _, errors = process.communicate(timeout=10)
-        finally:
-            process.kill()
-    assert (process.returncode, errors) == (0, "")
+    with started("outlay.lab.mockllm", "--port", "0", "--patience", "0.2") as address:
+        yield port_of(address)
 
 
 def ask(port: int, path: str, **body: object) -> tuple[int, dict[str, str], bytes]:
@@ -317,6 +314,23 @@ def raw(port: int, data: bytes) -> bytes:
 def request(body: bytes, path: str = CHAT, *more: str) -> bytes:
     head = [f"POST {path} HTTP/1.1", "host: x", f"content-length: {len(body)}", *more, "", ""]
     return "\r\n".join(head).encode() + body
+
+
+def upload(model: str, *more: str) -> tuple[str, bytes]:
+    """A form with a file, and its Content-Type."""
+    said = {"model": model} | dict(pair.split("=") for pair in more)
+    parts = [f'--xyz\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{text}\r\n' for name, text in said.items()]
+    file = '--xyz\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\nRIFF\r\n--xyz--\r\n'
+    return "multipart/form-data; boundary=xyz", ("".join(parts) + file).encode()
+
+
+def transcribe(port: int, content_type: str, body: bytes) -> tuple[int, bytes]:
+    connection = HTTPConnection("127.0.0.1", port, timeout=10)
+    connection.request("POST", "/v1/audio/transcriptions", body, {"content-type": content_type})
+    answer = connection.getresponse()
+    found = answer.status, answer.read()
+    connection.close()
+    return found
 
 
 def truth(port: int, model: str) -> list[dict[str, Any]]:
@@ -352,6 +366,80 @@ def test_the_bytes_of_the_script_arrive(port: int, path: str, api: Any, stream: 
     assert due == [frame.due_ns for frame in frames(parse(model), call)]
     assert all(frame["written_ns"] >= frame["due_ns"] for frame in record["frames"])
     assert record["ended"] == "done"
+
+
+def test_a_transcript_is_there_with_its_first_token(port: int) -> None:
+    model = "mock-t4-i1-n3"
+    status, body = transcribe(port, *upload(model))
+    assert status == 200
+    assert json.loads(body)["text"] == " tok tok tok"
+    [record] = truth(port, model)
+    assert [frame["due_ns"] - record["taken_up_ns"] for frame in record["frames"]] == [4 * MS]
+
+
+def test_a_transcript_may_come_in_pieces(port: int) -> None:
+    model = "mock-t4-i1-n2-k1"
+    status, body = transcribe(port, *upload(model, "stream=true", "response_format=json"))
+    assert status == 200
+    events = [json.loads(line.removeprefix(b"data: ")) for line in body.split(b"\n\n")[:-1]]
+    assert [(event["type"], event.get("delta", event.get("text"))) for event in events] == [
+        ("transcript.text.delta", " tok"),
+        ("transcript.text.delta", " tok"),
+        ("transcript.text.done", " tok tok"),
+    ]
+    [record] = truth(port, model)
+    assert [frame["due_ns"] - record["taken_up_ns"] for frame in record["frames"]] == [4 * MS, 5 * MS]
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body", "why"),
+    [
+        ("application/json", b'{"model":"mock"}', b"multipart/form-data"),
+        (*upload("mock-x"), b"unknown"),
+        (*upload("mock", "response_format=srt"), b"only response_format"),
+        ("multipart/form-data; boundary=x", b'--x\r\nContent-Disposition: form; name="a"\r\n\r\n\r\n--x--', b"`file`"),
+    ],
+)
+def test_a_form_that_asks_for_nothing_that_can_be_is_refused(
+    port: int, content_type: str, body: bytes, why: bytes
+) -> None:
+    status, answer = transcribe(port, content_type, body)
+    assert status == 400
+    assert why in answer
+
+
+def test_whole_answers_tell_their_times_as_tgi_does(port: int) -> None:
+    model = "mock-t20-i5-n3-tgi"
+    _, headers, _ = ask(port, CHAT, model=model)
+    [record] = truth(port, model)
+    times = {name: int(headers[f"x-{name}-time"]) for name in ("total", "validation", "queue", "inference")}
+    # 20 + 2 x 5 ms after it was taken up, and whatever the loop was late; at once, so queue and total differ by nothing
+    took_ms = (record["frames"][0]["written_ns"] - record["received_ns"]) // MS
+    assert 30 <= times["inference"] == times["total"] <= took_ms
+    assert times["queue"] == times["validation"] == 0
+    assert int(headers["x-time-per-token"]) == times["inference"] // 3
+    assert (headers["x-prompt-tokens"], headers["x-generated-tokens"]) == ("8", "3")
+    assert times["total"] == int(float(headers["x-compute-time"]) * 1000)
+    assert "x-total-time" not in ask(port, CHAT, model=model, stream=True)[1]
+    assert "x-total-time" not in ask(port, CHAT, model="mock-t1-n1", stream=False)[1]
+
+
+def test_a_stream_tells_how_long_it_took_to_who_reads_trailers(port: int) -> None:
+    body = b'{"model":"mock-t4-n1","stream":true}'
+    found = raw(port, request(body, CHAT, "te: trailers", "connection: close"))
+    assert b"trailer: server-timing\r\n" in found
+    trailer = re.search(rb"\r\n0\r\nserver-timing: total;dur=([\d.]+)\r\n\r\n$", found)
+    assert trailer is not None
+    assert float(trailer[1]) >= 4
+    assert raw(port, request(body, CHAT, "connection: close")).endswith(b"\r\n0\r\n\r\n")
+
+
+@pytest.mark.parametrize(("method", "status"), [(b"GET", 200), (b"POST", 400)])
+def test_an_upgrade_that_is_not_followed_is_the_last_request(port: int, method: bytes, status: int) -> None:
+    head = b" /healthz HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: h2c\r\ncontent-length: 1\r\n\r\nx"
+    found = raw(port, method + head)
+    assert found.startswith(b"HTTP/1.1 %d " % status)
+    assert b"connection: close" in found
 
 
 def test_one_connection_serves_requests_one_after_the_other_also_when_sent_ahead(port: int) -> None:
@@ -481,6 +569,52 @@ def test_no_bytes_bring_it_down(port: int, data: bytes, cut: int) -> None:
     with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
         client.sendall(whole[:cut] + data)
     assert ask(port, "/healthz")[0] == 200
+
+
+# TLS
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, ssl.SSLContext]:
+    """The files that a server needs, and what its client trusts."""
+    folder, authority = tmp_path_factory.mktemp("tls"), trustme.CA()
+    issued = authority.issue_cert("127.0.0.1")
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    cert.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
+    key.write_bytes(issued.private_key_pem.bytes())
+    trust = ssl.create_default_context()
+    authority.configure_trust(trust)
+    return cert, key, trust
+
+
+def test_with_a_certificate_all_is_encrypted(certificate: tuple[Path, Path, ssl.SSLContext]) -> None:
+    cert, key, trust = certificate
+    with started("outlay.lab.mockllm", "--cert", str(cert), "--key", str(key)) as address:
+        assert address.startswith("https://")
+        connection = HTTPSConnection("127.0.0.1", port_of(address), timeout=10, context=trust)
+        connection.request("POST", CHAT, b'{"model":"mock-t2-n2","stream":true}')
+        assert connection.getresponse().read().endswith(b"data: [DONE]\n\n")
+        connection.close()
+        where = f"wss://127.0.0.1:{port_of(address)}/v1/realtime?model=mock-n1"
+        with connect(where, ssl=trust, proxy=None) as client:
+            assert json.loads(client.recv(timeout=10))["type"] == "session.created"
+        assert b"HTTP" not in raw(port_of(address), b"GET / HTTP/1.1\r\n\r\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["--cert", "nowhere.pem"], "--cert nowhere.pem: "),
+        (["--cert", __file__], "--cert"),  # no certificate
+        (["--key", __file__], "--key needs --cert"),
+        (["--port", "99999"], "port 99999: "),
+    ],
+)
+def test_what_cannot_be_begun_is_refused_in_one_line(arguments: list[str], why: str) -> None:
+    command = [sys.executable, "-m", "outlay.lab.mockllm", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 2
+    assert why in done.stderr.splitlines()[-1]
 
 
 # The page

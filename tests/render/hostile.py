@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from hypothesis import strategies as st
-from sample import VOICE
+from sample import LOADS, VOICE
 
 from outlay.report import CohortRow, Health, Report, Row, Slow, Source
 from outlay.stages import term_of
@@ -68,4 +68,8 @@ def report(name: str) -> Report:
         tail_label=name,
     )
     source = Source(name=name, format="otlp", records=1, unit="spans")
-    return Report(sources=(source,), moments=(moment,), by=(name,), filters={name: name})
+    stalled = LOADS[1]
+    reasons = tuple(replace(reason, text=name) for reason in stalled.verdict.reasons)
+    judged = replace(stalled.verdict, reasons=reasons)
+    load = replace(stalled, name=name, tool=name, moment=name, verdict=judged, claimed_ns={name: 10**9})
+    return Report(sources=(source,), moments=(moment,), by=(name,), filters={name: name}, loads=(load,))

@@ -1,8 +1,11 @@
 """A Report with every shape a renderer must draw. The numbers are made up; their sums are true by construction."""
 
+from dataclasses import replace
 from math import inf
 
 from outlay.budget import Budget, Share
+from outlay.generator import DEGRADED, INVALID, VALID, GeneratorVerdict, Reason, Slope, Stall, State
+from outlay.load import Bound, Load
 from outlay.report import (
     Bin,
     CohortRow,
@@ -450,12 +453,108 @@ EMPTY = MomentReport(
     health=(Health(kind="incomplete", count=12, example="digest-1: no end"),),
 )
 
+LATE = "1 % of the requests were sent 58.8 s or more after their intended start; at most 580 ms is allowed"
+
+
+def reason(rule: str, state: State | None, text: str, measured: float | None = None) -> Reason:
+    return Reason(rule=rule, state=state, measured=measured, limit=580.0 * MS, text=text)
+
+
+def judged(state: State, *reasons: Reason, late_ms: tuple[int, int, int]) -> GeneratorVerdict:
+    p50, p99, most = (value * MS for value in late_ms)
+    return GeneratorVerdict(
+        state=state, reasons=reasons, lateness_p50_ns=p50, lateness_p99_ns=p99, lateness_max_ns=most, achieved=0.502
+    )
+
+
+LOADS = (
+    Load(
+        name="demos/vllm+v0_engine/results/stage_4_lifecycle_metrics.json",
+        tool="inference-perf",
+        moment=None,
+        requests=9_464,
+        verdict=judged(
+            INVALID,
+            reason("lateness", INVALID, LATE, 58_821.0 * MS),
+            reason("trend", None, "whether lateness grew: not measured"),
+            reason("unsent", None, "how many requests were never sent: not measured"),
+            late_ms=(27_489, 58_821, 59_647),
+        ),
+        requested_rate=157.74,
+        achieved_rate=79.17,
+        bounds=(
+            Bound(level=50.0, low_ns=28_967 * MS, high_ns=35_921 * MS),
+            Bound(level=99.0, low_ns=60_298 * MS, high_ns=None),
+        ),
+        claimed_ns={"p50": 5_489 * MS, "p99": 6_484 * MS, "ttft p50": 3_947 * MS},
+    ),
+    Load(
+        name="whole run",
+        tool="outlay",
+        moment="refund-agent",
+        requests=1_240,
+        verdict=replace(
+            judged(DEGRADED, reason("stall", DEGRADED, "a sender's loop stood still for 31.0 ms"), late_ms=(0, 2, 31)),
+            unsent=0,
+            slope=Slope(value=0.001, low=0.0, high=0.002),
+        ),
+        requested_rate=20.0,
+        achieved_rate=19.9,
+        clock="client",
+        begin_ns=1_772_366_400_000 * MS,
+        sender_stalls=(Stall(from_ns=1_772_366_409_000 * MS, to_ns=1_772_366_409_031 * MS, due=1),),
+        silences=tuple(
+            Stall(from_ns=(1_772_366_400_000 + at) * MS, to_ns=(1_772_366_401_000 + at) * MS, due=40)
+            for at in (9_000, 19_000, 29_000, 39_000)
+        ),
+        dimensions={"site": "lon"},
+    ),
+    Load(
+        name="claims only",
+        tool="vllm bench serve",
+        moment=None,
+        requests=200,
+        verdict=judged(VALID, late_ms=(0, 0, 0)),
+        claimed_ns={"ttft p50": 95 * MS},
+    ),
+)
+
+INVALID_LOAD = MomentReport(
+    moment="refund-agent",
+    n=1_240,
+    started=1_240,
+    outcomes={"ok": 1_236, "error": 4},
+    validity="invalid",
+    validity_why=f"its load was INVALID: {LATE}",
+    total=tuple(
+        Percentile(level=level, value_ns=None, why="its load was INVALID; it is 29.0 s to 35.9 s")
+        for level in (50.0, 95.0, 99.0)
+    ),
+    served=(),
+    budget=Budget(limit_ns=5_000 * MS, percentile=99),
+    on_time=None,
+    verdict=Verdict(state="UNDECIDED", why="its load was INVALID"),
+    typical_ns=None,
+    typical_label="no interactions under a load that counts",
+    tail_ns=None,
+    tail_label="no interactions under a load that counts",
+    account=(),
+    typical_gap=None,
+    tail_gap=None,
+    bins=(),
+    cohorts=(),
+    slowest=(),
+    health=(),
+    bounds=tuple(Bound(level=level, low_ns=28_967 * MS, high_ns=35_921 * MS) for level in (50.0, 95.0, 99.0)),
+)
+
 SAMPLE = Report(
     sources=(
         Source(name="traces/july.jsonl", format="otlp-json", records=592_320, unit="spans"),
         Source(name="vllm/requests.json", format="vllm-requests", records=818, unit="interactions"),
     ),
-    moments=(VOICE, ALERT, DOCUMENT, FAILING, UNBUDGETED, EMPTY),
+    moments=(VOICE, ALERT, DOCUMENT, FAILING, UNBUDGETED, EMPTY, INVALID_LOAD),
     by=("site", "version"),
     filters={"hardware": "l4"},
+    loads=LOADS,
 )

@@ -7,7 +7,7 @@ import pytest
 from hostile import ATTACKS, names
 from hostile import report as hostile_report
 from hypothesis import example, given, settings
-from sample import DOCUMENT, EMPTY, FAILING, SAMPLE, UNBUDGETED, VOICE
+from sample import DOCUMENT, EMPTY, FAILING, INVALID_LOAD, LOADS, SAMPLE, UNBUDGETED, VOICE
 
 from outlay.render.html import firm, to_html
 from outlay.render.untrusted import visible
@@ -198,3 +198,19 @@ def test_every_term_has_a_colour_of_its_own(theme: str) -> None:
     keys = ["c-" + term.name.replace(" ", "-") for term in TERMS]
     assert len({themes()[theme][key] for key in keys}) == len(TERMS)
     assert all(f".t-{key[2:]} {{" in CSS for key in keys)
+
+
+def test_the_loads_stand_before_the_moments_and_their_verdict_before_their_numbers() -> None:
+    page = to_html(replace(SAMPLE, moments=(INVALID_LOAD,), loads=LOADS[:1]))
+    order = (
+        "INVALID</span>",
+        "1\u00a0% of the requests were sent",
+        "9,464 requests",
+        "29.0\u00a0s to 35.9\u00a0s",
+        "refund-agent</bdi></h2>",
+    )
+    body = page[page.index('<main id="report">') :]
+    places = [body.index(part) for part in order]
+    assert places == sorted(places)
+    assert 'data-label="what the tool claims">5.49' in body
+    assert "No moment was found" not in to_html(replace(SAMPLE, moments=()))

@@ -9,8 +9,9 @@ from hypothesis import example, given, settings
 from real import REAL, real
 from record_golden import as_text
 from rich.cells import cell_len
-from sample import ALERT, DOCUMENT, EMPTY, FAILING, SAMPLE, UNBUDGETED, VOICE
+from sample import ALERT, DOCUMENT, EMPTY, FAILING, INVALID_LOAD, LOADS, SAMPLE, UNBUDGETED, VOICE
 
+from outlay.generator import Stall
 from outlay.render.untrusted import visible
 from outlay.report import ModelGap, MomentReport, Percentile, Report
 
@@ -125,7 +126,7 @@ def test_a_moment_without_interactions_has_no_account() -> None:
 
 
 def test_a_report_without_moments_says_so() -> None:
-    assert "No moment was found" in as_text(replace(SAMPLE, moments=()), width=80)
+    assert "No moment was found" in as_text(replace(SAMPLE, moments=(), loads=()), width=80)
 
 
 @given(names)
@@ -152,3 +153,31 @@ def test_no_name_steers_the_terminal(name: str) -> None:
 )
 def test_acting_characters_are_shown_as_codes(text: str, shown: str) -> None:
     assert visible(text) == shown
+
+
+def test_whether_a_load_counts_stands_before_any_of_its_numbers() -> None:
+    text = as_text(replace(SAMPLE, moments=(), loads=LOADS[:1]), width=80)
+    assert text.index("INVALID") < text.index("1 % of the requests were sent") < text.index("9,464 requests")
+    assert text.index("9,464 requests") < text.index("29.0 s to 35.9 s")
+    # What the tool claims is named as such, beside what can be said.
+    assert text.index("what the tool claims") < text.index("5.49 s")
+    assert "No moment was found" not in text
+
+
+def test_stalls_and_silences_are_told_from_when_to_when() -> None:
+    text = " ".join(as_text(replace(SAMPLE, moments=(), loads=LOADS[1:2]), width=80).split())
+    assert "The sender stood still once, counted from the start: 9.00 s to 9.03 s (1 due)" in text
+    assert "The server was silent 4 times, counted from the start: 9.00 s to 10.0 s (40 due)," in text
+    assert "29.0 s to 30.0 s (40 due), and 1 more" in text
+
+
+def test_a_stall_without_a_start_or_an_end_is_told_as_it_stands() -> None:
+    load = replace(LOADS[0], sender_stalls=(Stall(from_ns=7 * 10**9, to_ns=None, due=2),))
+    assert "The sender stood still once: 7.00 s to the end (2 due)" in as_text(replace(SAMPLE, loads=(load,)), width=80)
+
+
+def test_a_moment_under_an_invalid_load_shows_bounds_and_no_percentile() -> None:
+    text = as_text(replace(SAMPLE, moments=(INVALID_LOAD,), loads=()), width=80)
+    assert "Not decided (p99 within 5.00 s): its load was INVALID." in text
+    assert text.count("refused  its load was INVALID; it is 29.0 s to 35.9 s") == 3
+    assert "Where the time goes" not in text

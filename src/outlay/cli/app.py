@@ -6,7 +6,7 @@ import typer
 from typer.core import TyperGroup
 
 from outlay import __version__
-from outlay.cli import OK, budget, discard_output, explain
+from outlay.cli import OK, budget, discard_output, explain, measure
 
 
 class _Verbs(TyperGroup):
@@ -30,6 +30,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("explain", short_help="Where did the time go?", help=explain.HELP)(explain.explain)
+app.command("measure", short_help="Send requests to a real endpoint; tell the truth of it.", help=measure.HELP)(
+    measure.measure
+)
 app.add_typer(budget.app, name="budget", short_help="Check, show and start an outlay.yaml.")
 
 

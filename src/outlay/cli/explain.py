@@ -3,12 +3,12 @@
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from outlay.cli import OK, REFUSED, USAGE
-from outlay.render.untrusted import visible
+from outlay.cli.saying import say, spec_of, stop, write_whole
 
 if TYPE_CHECKING:  # what these import would slow `outlay --help`
     from outlay.cli.run import Found
@@ -60,8 +60,8 @@ def explain(  # noqa: PLR0913, PLR0917 - one parameter an option is what Typer r
     from outlay.explain import Question, build_report
 
     if json and markdown:
-        _stop("--json and --markdown both print to standard output: choose one", USAGE)
-    spec = _spec(budget)
+        stop("--json and --markdown both print to standard output: choose one", USAGE)
+    spec = spec_of(budget)
     question = Question(
         moments=spec.moments,
         only=moment,
@@ -72,20 +72,20 @@ def explain(  # noqa: PLR0913, PLR0917 - one parameter an option is what Typer r
     try:
         found = gather_paths(paths, question, spec.rules, jobs=jobs, log=log)
     except OSError as error:
-        _stop(f"{error.filename or log or 'output'}: {error.strerror}", USAGE)
+        stop(f"{error.filename or log or 'output'}: {error.strerror}", USAGE)
     for refusal in found.refusals:
-        _say(refusal)
+        say(refusal)
     if found.skipped:
         from outlay.render.words import many
 
-        _say(f"skipped {many(len(found.skipped), 'file')} of no known format: {found.skipped[0]}")
-    if not found.gathering.moments:
-        _stop(_nothing(found, question, paths, spec), REFUSED)
+        say(f"skipped {many(len(found.skipped), 'file')} of no known format: {found.skipped[0]}")
+    if not found.gathering.moments and not found.gathering.loads:
+        stop(_nothing(found, question, paths, spec), REFUSED)
     report = build_report(found.gathering, found.sources)
     if html is not None:
         from outlay.render.html import to_html
 
-        _write(html, to_html(report).encode())
+        write_whole(html, to_html(report).encode())
     sys.stdout.buffer.write(_drawn(report, json=json, markdown=markdown))
     sys.stdout.flush()
     if html is not None:
@@ -93,41 +93,12 @@ def explain(  # noqa: PLR0913, PLR0917 - one parameter an option is what Typer r
     raise typer.Exit(REFUSED if found.refusals else OK)
 
 
-def _say(message: str) -> None:
-    # File names and keys of other people's JSON may be in it.
-    print(f"outlay: {visible(message)}", file=sys.stderr)
-
-
-def _stop(message: str, code: int) -> NoReturn:
-    _say(message)
-    raise typer.Exit(code)
-
-
-def _spec(budget: str | None) -> "Spec":
-    from outlay.formats.spec import MAX_BYTES, Spec, SpecError, load_preset, load_spec, preset_names
-
-    if budget is None and not Path("outlay.yaml").is_file():
-        return Spec(moments=(), rules=())
-    name = budget or "outlay.yaml"
-    if name in preset_names() and not Path(name).exists():
-        return load_preset(name)
-    try:
-        with Path(name).open("rb") as stream:
-            return load_spec(stream.read(MAX_BYTES + 1), name)
-    except OSError as error:
-        known = ", ".join(preset_names())
-        _stop(f"{name}: {error.strerror}; --budget takes a file, or one of the presets {known}", USAGE)
-    except SpecError as error:
-        print(error, file=sys.stderr)
-        raise typer.Exit(USAGE) from None
-
-
 def _conditions(where: list[str]) -> dict[str, str]:
     conditions = {}
     for condition in where:
         name, equals, value = condition.partition("=")
         if not (name and equals):
-            _stop(f"--where {condition}: expected DIM=VALUE, for example --where site=lon", USAGE)
+            stop(f"--where {condition}: expected DIM=VALUE, for example --where site=lon", USAGE)
         conditions[name.strip()] = value.strip()
     return conditions
 
@@ -174,13 +145,3 @@ def _drawn(report: "Report", *, json: bool, markdown: bool) -> bytes:
     with console.capture() as drawn:
         render(report, console)
     return drawn.get().encode(console.encoding, "backslashreplace")
-
-
-def _write(path: Path, content: bytes) -> None:
-    from outlay.cli.run import replacing
-
-    try:
-        with replacing(path) as out:
-            out.write(content)
-    except OSError as error:
-        _stop(f"{path}: {error.strerror}", USAGE)

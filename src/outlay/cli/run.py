@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, BinaryIO
@@ -17,9 +17,10 @@ from outlay.assembly import Assembler, from_source, wanted_keys
 from outlay.explain import Gathering, Question
 from outlay.explain.gather import retarget
 from outlay.formats.codec import FormatError, Item, Shard
-from outlay.formats.log import write_line
+from outlay.formats.log import write_line, write_load
 from outlay.formats.reading import Fills, read, splits
 from outlay.interaction import SOURCE, Interaction, Note
+from outlay.load import Load
 from outlay.mapping import Rule, Rules
 from outlay.report import Source
 from outlay.trace import TraceSpan
@@ -36,6 +37,8 @@ PARALLEL_FROM = 32 * 1024 * 1024
 
 # Progress is only shown for work that lasts.
 PATIENCE_S = 1.0
+
+Take = Callable[[Interaction | Load | Note], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +143,7 @@ def _gather(
     part = _Part(Gathering(question))
     with ExitStack() as stack:
         stack.enter_context(_rare_collections())
-        take: Callable[[Interaction | Note], None] = part.gathering.take
+        take: Take = part.gathering.take
         if log is not None:
             take = _also_writing(stack.enter_context(replacing(log)), take)
         for name in files:
@@ -175,13 +178,13 @@ def _take_all(
     items: Iterator[Item],
     assembler: Assembler,
     part: _Part,
-    take: Callable[[Interaction | Note], None],
+    take: Take,
 ) -> None:
     question = part.gathering.question
     # A name may hold bytes that are no text; JSON holds only text.
     shown = os.fsencode(name).decode("utf-8", "backslashreplace")
     source = Path(shown).name if SOURCE in question.by or SOURCE in question.where else None
-    records, unit = 0, "interactions"
+    records, loads, unit = 0, 0, "interactions"
     for item in items:
         if isinstance(item, TraceSpan):
             records, unit = records + 1, "spans"
@@ -191,8 +194,15 @@ def _take_all(
             records += 1
             made = retarget(item, question.moments)
             take(made if source is None else from_source(made, source))
+        elif isinstance(item, Load):
+            loads += 1
+            from_here = {} if source is None else {SOURCE: source}
+            load = replace(item, name=item.name or shown, dimensions={**item.dimensions, **from_here})
+            take(retarget(load, question.moments))
         else:
             take(item)
+    if loads and not records:
+        records, unit = loads, "loads"
     part.sources[name] = Source(name=shown, format=form, records=records, unit=unit)
 
 
@@ -216,10 +226,12 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         beside.unlink(missing_ok=True)
 
 
-def _also_writing(out: BinaryIO, take: Callable[[Interaction | Note], None]) -> Callable[[Interaction | Note], None]:
-    def taken(item: Interaction | Note) -> None:
+def _also_writing(out: BinaryIO, take: Take) -> Take:
+    def taken(item: Interaction | Load | Note) -> None:
         if isinstance(item, Interaction):
             out.write(write_line(item))
+        elif isinstance(item, Load):
+            out.write(write_load(item))
         take(item)
 
     return taken

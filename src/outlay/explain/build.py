@@ -1,6 +1,7 @@
 """Cohorts to a report: percentiles with intervals, verdicts, and the account of the typical and of the tail."""
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +12,8 @@ from outlay.account import path_of
 from outlay.budget import Budget
 from outlay.cohort import Cohort, Record
 from outlay.explain.gather import Gathering, MomentCohorts
+from outlay.generator import INVALID
+from outlay.load import Bound, Load
 from outlay.quantiles import effective_n, rank_interval, share_interval, smallest_n, verdict
 from outlay.report import (
     Bin,
@@ -29,6 +32,7 @@ from outlay.report import (
 )
 from outlay.sketch import nearest_rank
 from outlay.stages import UNATTRIBUTED, entry, is_model_time, may_hold_model_time, split_entry, term_of
+from outlay.units import format_duration
 
 LEVELS = (50.0, 95.0, 99.0)
 
@@ -42,15 +46,30 @@ MOST_ROWS = 200
 
 
 def build_report(gathering: Gathering, sources: Sequence[Source]) -> Report:
-    """Everything gathered, as values to draw. Moments come in order of name."""
-    moments = [_moment(cohorts, gathering) for _, cohorts in sorted(gathering.moments.items())]
+    """Everything gathered, as values to draw. Moments come in order of name, and so do loads."""
+    loads = sorted(gathering.loads, key=lambda load: (load.moment or "", _natural(load.name), load.tool))
+    moments = [
+        _allowed(_moment(cohorts, gathering), [load for load in loads if load.moment == name], gathering.question.where)
+        for name, cohorts in sorted(gathering.moments.items())
+    ]
     if gathering.general.troubles:
         # Troubles of the input as a whole stand with the first moment, or alone when nothing was measured.
         general = _health(gathering.general)
         first = moments[0] if moments else _moment(MomentCohorts(gathering.general.moment, 0), gathering)
         moments[:1] = [replace(first, health=_merged(first.health, general))]
     question = gathering.question
-    return Report(sources=tuple(sources), moments=tuple(moments), by=question.by, filters=dict(question.where))
+    return Report(
+        sources=tuple(sources),
+        moments=tuple(moments),
+        by=question.by,
+        filters=dict(question.where),
+        loads=tuple(loads),
+    )
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """What sorts `stage 10` behind `stage 2`."""
+    return [(len(part), part) if part.isdigit() else (0, part) for part in re.split(r"(\d+)", name)]
 
 
 def _merged(lines: Iterable[Health], more: Iterable[Health]) -> tuple[Health, ...]:
@@ -102,6 +121,80 @@ def _moment(cohorts: MomentCohorts, gathering: Gathering) -> MomentReport:
         health=_merged(_health(cohorts), crowded),
         effective_n=worth,
     )
+
+
+# What an INVALID load leaves
+
+
+_INVALID_LOAD = "its load was INVALID"
+_NOBODY = "no interactions under a load that counts"
+
+
+def _allowed(moment: MomentReport, loads: Sequence[Load], where: Mapping[str, str]) -> MomentReport:
+    """The moment, with nothing in it that its loads do not allow to be said."""
+    invalid = next((load for load in loads if load.verdict.state == INVALID), None)
+    if invalid is None:
+        return moment
+    why = ": ".join([_INVALID_LOAD, *(reason.text for reason in invalid.verdict.reasons[:1])])
+    # Of a part of a load's interactions its bounds say nothing.
+    bounds = _envelope(moment, loads) if all(where.keys() <= load.dimensions.keys() for load in loads) else ()
+    return replace(
+        moment,
+        validity="invalid",
+        validity_why=why,
+        total=tuple(_refused(percentile, bounds) for percentile in moment.total),
+        served=(),
+        on_time=None,
+        verdict=moment.verdict and Verdict(state="UNDECIDED", why=_INVALID_LOAD),
+        typical_ns=None,
+        typical_label=_NOBODY,
+        tail_ns=None,
+        tail_label=_NOBODY,
+        account=(),
+        typical_gap=None,
+        tail_gap=None,
+        bins=(),
+        cohorts=tuple(_refused_row(row) for row in moment.cohorts),
+        slowest=(),
+        effective_n=None,
+        bounds=bounds,
+    )
+
+
+def _envelope(moment: MomentReport, loads: Sequence[Load]) -> tuple[Bound, ...]:
+    """Bounds for the interactions of all loads together: a percentile of a mixture lies among those of its parts.
+
+    One load that holds them all says it alone; else all must have a bound for a level.
+    """
+    whole = next((load for load in loads if load.bounds and load.requests == moment.started), None)
+    parts = [whole] if whole else loads
+    by_level: defaultdict[float, list[Bound]] = defaultdict(list)
+    for load in parts:
+        for bound in load.bounds:
+            by_level[bound.level].append(bound)
+    return tuple(_around(found) for _, found in sorted(by_level.items()) if len(found) == len(parts))
+
+
+def _around(bounds: Sequence[Bound]) -> Bound:
+    highs = [bound.high_ns for bound in bounds if bound.high_ns is not None]
+    return Bound(
+        level=bounds[0].level,
+        low_ns=min(bound.low_ns for bound in bounds),
+        high_ns=max(highs) if len(highs) == len(bounds) else None,
+    )
+
+
+def _refused(percentile: Percentile, bounds: Sequence[Bound] = ()) -> Percentile:
+    why = _INVALID_LOAD
+    for bound in bounds:
+        if bound.level == percentile.level:
+            low, high_ns = format_duration(bound.low_ns), bound.high_ns
+            why += f"; it is {low} or more" if high_ns is None else f"; it is {low} to {format_duration(high_ns)}"
+    return Percentile(level=percentile.level, value_ns=None, why=why)
+
+
+def _refused_row(row: CohortRow) -> CohortRow:
+    return replace(row, p50=_refused(row.p50), p99=_refused(row.p99), on_time=None, leading=None)
 
 
 # Percentiles and verdicts

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from typing import TypeVar
 
 from outlay.account import Account, account
 from outlay.assembly import GENERIC_MOMENTS, only_open, windowed
@@ -10,6 +11,7 @@ from outlay.budget import Moment
 from outlay.clocks import Call, Clocks, Offsets, calls_of, clocks_of
 from outlay.cohort import Cohort, Keep, Largest
 from outlay.interaction import Interaction, Note, dimension
+from outlay.load import Load
 from outlay.stages import UNATTRIBUTED
 from outlay.units import MAX_NS, NS_PER_MS, format_duration
 
@@ -112,7 +114,7 @@ NO_MOMENT = ""
 
 
 class Gathering:
-    """Takes interactions and notes one by one, in any order; several gatherings of one question merge."""
+    """Takes interactions, loads and notes one by one, in any order; several gatherings of one question merge."""
 
     __slots__ = (
         "_batch",
@@ -123,6 +125,7 @@ class Gathering:
         "_patterns",
         "_steps_told",
         "general",
+        "loads",
         "moments",
         "offered",
         "question",
@@ -131,6 +134,7 @@ class Gathering:
     def __init__(self, question: Question) -> None:
         self.question = question
         self.moments: dict[str, MomentCohorts] = {}
+        self.loads: list[Load] = []
         self.general = MomentCohorts(Moment(name=NO_MOMENT), 0)
         self.offered = 0
         self._declared = {moment.name: moment for moment in question.moments}
@@ -142,10 +146,14 @@ class Gathering:
         self._learned: dict[tuple[str, ...], int] = {}
         self._steps_told = (0, 0)
 
-    def take(self, item: Interaction | Note) -> None:
-        """One interaction, or a note about the input itself."""
+    def take(self, item: Interaction | Load | Note) -> None:
+        """One interaction, the load of some, or a note about the input itself."""
         if isinstance(item, Note):
             self.general.note(item.kind, item.text)
+            return
+        if isinstance(item, Load):
+            if self._concerned(item):
+                self.loads.append(item)
             return
         self.offered += 1
         if not self._wanted(item):
@@ -161,6 +169,13 @@ class Gathering:
             return False
         where = question.where
         return not where or all(_fits(dimension(interaction, name), pattern) for name, pattern in where.items())
+
+    def _concerned(self, load: Load) -> bool:
+        """Whether the load may be that of interactions that are wanted: what it does not say excludes nothing."""
+        question, told = self.question, load.dimensions
+        if question.only is not None and question.only != load.moment:
+            return False
+        return all(_fits(told[name], pattern) for name, pattern in question.where.items() if name in told)
 
     def flush(self) -> None:
         """Account for everything taken so far. Call it once after the last one."""
@@ -266,6 +281,7 @@ class Gathering:
         for name, cohorts in other.moments.items():
             self._cohorts(name).merge(cohorts)
         self.general.merge(other.general)
+        self.loads += other.loads
         self.offered += other.offered
 
 
@@ -311,15 +327,18 @@ def _skew_text(clock: str, offsets: Offsets) -> str:
     return f"{clock} is {format_duration(abs(offset.theta_ns))}{bound} {way} {offsets.reference}"
 
 
-def retarget(interaction: Interaction, moments: Sequence[Moment]) -> Interaction:
-    """An interaction whose producer named no moment belongs to the only moment without a `match`, if there is one."""
-    if interaction.moment not in GENERIC_MOMENTS or any(moment.name == interaction.moment for moment in moments):
-        return interaction
+_OfMoment = TypeVar("_OfMoment", Interaction, Load)
+
+
+def retarget(item: _OfMoment, moments: Sequence[Moment]) -> _OfMoment:
+    """An item whose producer named no moment belongs to the only moment without a `match`, if there is one."""
+    if item.moment not in GENERIC_MOMENTS or any(moment.name == item.moment for moment in moments):
+        return item
     moment = only_open(moments)
-    return interaction if moment is None else replace(interaction, moment=moment.name)
+    return item if moment is None else replace(item, moment=moment.name)
 
 
-def gather(items: Iterable[Interaction | Note], question: Question) -> Gathering:
+def gather(items: Iterable[Interaction | Load | Note], question: Question) -> Gathering:
     """All of `items`, gathered."""
     gathering = Gathering(question)
     for item in items:

@@ -9,7 +9,7 @@ import msgspec
 
 from outlay.formats import records
 from outlay.formats.codec import FormatError, Item, JsonCodec
-from outlay.formats.streamed import CLOCK, MOMENT, Seen, failure, marks, sizes
+from outlay.formats.streamed import CLOCK, MOMENT, Seen, closing_with_loads, failure, marks, sizes
 from outlay.interaction import Interaction, Note, Outcome
 from outlay.units import NS_PER_MS, NS_PER_S, NS_PER_US, format_duration, scaled
 
@@ -89,7 +89,14 @@ def parse(raw: bytes, _wanted: frozenset[str]) -> Iterator[Item]:
     return records.each(raws, lambda record: _interaction(_RECORD.decode(record)), place="record")
 
 
-CODEC = JsonCodec(name="aiperf", title="AIPerf records", recognises=recognises, parse=parse)
+CODEC = JsonCodec(
+    name="aiperf",
+    title="AIPerf records",
+    recognises=recognises,
+    parse=parse,
+    # A credit may be late itself, and after a backlog AIPerf plans anew from that moment on.
+    closing=closing_with_loads("AIPerf", "phase"),
+)
 
 
 def _is_record(value: object) -> bool:

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from zlib import crc32
 
 from outlay.interaction import Interaction, Note
+from outlay.load import Load
 from outlay.trace import TraceSpan
 
-# A codec yields whole interactions, or spans to be assembled into them, and notes on what it could not read.
-Item = Interaction | TraceSpan | Note
+# A codec yields whole interactions, or spans to be assembled into them, the load that they came under, and notes on
+# what it could not read.
+Item = Interaction | TraceSpan | Load | Note
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +35,12 @@ class JsonCodec:
 
     `parse` takes the bytes of one JSON value (a line, or a whole file) and the attribute keys worth keeping. It yields
     what it can read; a record it cannot read becomes a `dropped-record` note and the rest goes on. It raises
-    FormatError, and nothing else, when the value as a whole is not this format.
+    FormatError, and nothing else, when the value as a whole is not this format. `closing` hands on all that was parsed
+    of one input, and adds what only the whole of it shows.
     """
 
     name: str
     title: str
     recognises: Callable[[object], bool]
     parse: Callable[[bytes, frozenset[str]], Iterator[Item]]
+    closing: Callable[[Iterator[Item]], Iterator[Item]] = iter

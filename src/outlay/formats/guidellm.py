@@ -5,19 +5,24 @@ stand beside them and are not read.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 
 import msgspec
 
 from outlay.formats import records
 from outlay.formats.codec import FormatError, Item, JsonCodec
-from outlay.formats.streamed import CLOCK, MOMENT, Seen, marks, sizes
+from outlay.formats.streamed import CLOCK, MOMENT, Seen, marks, sent_of, sizes
 from outlay.interaction import Interaction, Note, Outcome
+from outlay.load import Load, recorded_load
 from outlay.units import from_s
 
 _EXPECTED = "a GuideLLM report: {benchmarks: [{requests: {successful, errored, incomplete}}]}"
 
 _OUTCOMES: Mapping[str, Outcome] = {"successful": "ok", "errored": "error", "incomplete": "aborted"}
+
+# What GuideLLM sends at planned instants. The other strategies wait for answers, and have no schedule to keep.
+_SCHEDULED = frozenset({"constant", "poisson"})
 
 
 class _Timings(msgspec.Struct, frozen=True):
@@ -46,8 +51,18 @@ class _Requests(msgspec.Struct, frozen=True):
     incomplete: list[msgspec.Raw] | None = None
 
 
+class _Strategy(msgspec.Struct, frozen=True):
+    type_: str = ""
+    rate: float | None = None
+
+
+class _Config(msgspec.Struct, frozen=True):
+    strategy: _Strategy = _Strategy()
+
+
 class _Benchmark(msgspec.Struct, frozen=True):
     requests: _Requests
+    config: _Config = _Config()
 
 
 class _Report(msgspec.Struct, frozen=True):
@@ -67,17 +82,13 @@ def recognises(value: object) -> bool:
 def parse(raw: bytes, _wanted: frozenset[str]) -> Iterator[Item]:
     """One interaction per request, from the targeted start where the report keeps it, else from the send.
 
-    Raises FormatError also for a report that was saved without its requests: percentiles cannot be taken apart.
+    The load of each benchmark with a schedule follows. Raises FormatError also for a report that was saved without its
+    requests: percentiles cannot be taken apart.
     """
     report = records.whole(_REPORT.decode, raw, expected=_EXPECTED)
-    groups = [
-        (place, outcome, getattr(benchmark.requests, name) or [])
-        for place, benchmark in enumerate(report.benchmarks)
-        for name, outcome in _OUTCOMES.items()
-    ]
-    if not any(requests for _, _, requests in groups):
+    if not any(raws for benchmark in report.benchmarks for _, raws in _groups(benchmark)):
         raise FormatError("this GuideLLM report was saved without its requests; percentiles cannot be taken apart")
-    return _items(groups)
+    return (item for place, benchmark in enumerate(report.benchmarks) for item in _items(place, benchmark))
 
 
 CODEC = JsonCodec(name="guidellm", title="GuideLLM report", recognises=recognises, parse=parse)
@@ -88,10 +99,38 @@ def _is_benchmark(value: object) -> bool:
     return isinstance(requests, dict) and not _OUTCOMES.keys().isdisjoint(requests)
 
 
-def _items(groups: list[tuple[int, Outcome, list[msgspec.Raw]]]) -> Iterator[Item]:
-    for place, outcome, requests in groups:
+def _groups(benchmark: _Benchmark) -> Iterator[tuple[Outcome, list[msgspec.Raw]]]:
+    return ((outcome, getattr(benchmark.requests, name) or []) for name, outcome in _OUTCOMES.items())
+
+
+def _items(place: int, benchmark: _Benchmark) -> Iterator[Item]:
+    made: list[Interaction] = []
+    for outcome, raws in _groups(benchmark):
         where = f"benchmark {place}, {outcome} request"
-        yield from records.each(requests, partial(_read, place, outcome), place=where)
+        for item in records.each(raws, partial(_read, place, outcome), place=where):
+            made += [item] if isinstance(item, Interaction) else []
+            yield item
+    if benchmark.config.strategy.type_ in _SCHEDULED:
+        yield from _loads(place, benchmark.config.strategy.rate, made)
+
+
+def _loads(place: int, rate: float | None, made: list[Interaction]) -> Iterator[Load]:
+    """The load of one benchmark; none when nothing in it shows a schedule.
+
+    What was queued when it ended was due later, as far as anybody knows: only what was due by then is missing.
+    """
+    sent = [found for found in map(sent_of, made) if found]
+    last_ns = max((each.written_ns for each in sent if each.written_ns is not None), default=None)
+    due = [each for each in sent if each.written_ns is not None or last_ns is None or each.intended_ns <= last_ns]
+    if due:
+        load = recorded_load(due, tool="GuideLLM", moment=MOMENT, clock=CLOCK)
+        dimensions = {"benchmark": str(place)}
+        yield replace(
+            load,
+            name=f"benchmark {place}",
+            requested_rate=records.rate(rate) or load.requested_rate,
+            dimensions=dimensions,
+        )
 
 
 def _read(place: int, outcome: Outcome, raw: bytes) -> Interaction:

@@ -16,17 +16,20 @@ from outlay.formats import (
     chrome,
     guidellm,
     har,
+    inference_perf,
     jaeger,
     langfuse,
     llmperf,
     log,
     otlp,
     sdk_spans,
+    vllm_bench,
     vllm_requests,
     zipkin,
 )
 from outlay.formats.codec import FormatError, Item, JsonCodec, Shard
 from outlay.interaction import Interaction, Note
+from outlay.load import Load
 from outlay.trace import TraceSpan
 
 if TYPE_CHECKING:
@@ -36,8 +39,10 @@ if TYPE_CHECKING:
 JSON_CODECS: tuple[JsonCodec, ...] = (
     otlp.JSON,
     vllm_requests.CODEC,
+    vllm_bench.CODEC,
     aiperf.CODEC,
     guidellm.CODEC,
+    inference_perf.CODEC,
     llmperf.CODEC,
     har.CODEC,
     jaeger.CODEC,
@@ -193,11 +198,12 @@ def _read_json(stream: "_Buffered", wanted: frozenset[str], shard: Shard) -> Rea
         # Not one value a line: a whole document, which JSON offers no way to read in pieces.
         whole = first + stream.read()
         codec = _recognised(_decoded(whole))
-        return Reading(format=codec.name, items=_mine(codec.parse(whole, wanted), shard))
+        return Reading(format=codec.name, items=_mine(codec.closing(codec.parse(whole, wanted)), shard))
     if log.recognises(value):
         return Reading(format=log.NAME, items=_log(_blocks(number, first, stream, shard)))
     codec = _recognised(value)
-    return Reading(format=codec.name, items=_mine(_by_line(codec, number, first, stream, wanted), shard))
+    items = codec.closing(_by_line(codec, number, first, stream, wanted))
+    return Reading(format=codec.name, items=_mine(items, shard))
 
 
 def _first_line(stream: "_Buffered") -> tuple[int, bytes]:
@@ -263,7 +269,7 @@ def _mine(items: Iterable[Item], shard: Shard) -> Iterator[Item]:
                 mine = shard.holds(item.trace)
             case Interaction():
                 mine = shard.holds(item.id)
-            case Note():
+            case Load() | Note():
                 mine = shard.index == 0
         if mine:
             yield item

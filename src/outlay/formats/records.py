@@ -70,6 +70,11 @@ def end_ns(start_ns: int, duration_us: Number | None) -> int | None:
     return None if duration_us is None else units.scaled(start_ns + units.from_us(duration_us), 1)
 
 
+def rate(value: float | None) -> float | None:
+    """Requests per second; None when it is none, such as the 0 that several tools write for an unknown one."""
+    return value if value is not None and 1 / units.NS_PER_S <= value <= units.NS_PER_S else None
+
+
 def kind(text: object) -> Kind:
     """The kind that `SERVER`, `SPAN_KIND_SERVER` or `SpanKind.SERVER` names; `internal` when it names none."""
     return _KINDS.get(str(text).lower().rpartition(".")[2].removeprefix("span_kind_"), "internal")

@@ -3,10 +3,12 @@
 From outside, network, queue and prefill are one wait, and so are decode and the way back: their rows carry joint names.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
-from outlay.interaction import Mark, Outcome
+from outlay.formats.codec import Item
+from outlay.interaction import Interaction, Mark, Outcome
+from outlay.load import Load, Sent, recorded_load
 from outlay.stages import USER_COMPONENT, joint
 
 MOMENT = "llm-request"
@@ -77,3 +79,35 @@ def sizes(input_tokens: int | None, output_tokens: int | None) -> dict[str, int]
 def failure(status: object) -> Outcome:
     """How a request failed, from the status or code that its tool kept."""
     return _OUTCOMES.get(int(status), "error") if isinstance(status, int | float) else "error"
+
+
+def sent_of(interaction: Interaction) -> Sent | None:
+    """When a request made of `marks` was due, sent and answered; None where its tool kept no schedule."""
+    at_ns = {mark.name: mark.at_ns for mark in interaction.marks}
+    if "intended" not in at_ns:
+        return None
+    answered_ns = interaction.end_ns if interaction.outcome == "ok" else None
+    return Sent(intended_ns=at_ns["intended"], written_ns=at_ns.get("sent"), answered_ns=answered_ns)
+
+
+def closing_with_loads(tool: str, dimension: str) -> Callable[[Iterator[Item]], Iterator[Item]]:
+    """What hands on the requests of one input, and at its end adds their load, one for each value of a dimension.
+
+    It is for tools whose intended start is only the first instant that they kept, so the lateness is a lower bound.
+    """
+
+    def closing(items: Iterator[Item]) -> Iterator[Item]:
+        sent: dict[str | None, list[Sent]] = {}
+        for item in items:
+            yield item
+            if isinstance(item, Interaction) and (found := sent_of(item)):
+                sent.setdefault(item.dimensions.get(dimension), []).append(found)
+        for value, requests in sent.items():
+            yield _load_of(requests, tool, {} if value is None else {dimension: value})
+
+    return closing
+
+
+def _load_of(requests: list[Sent], tool: str, dimensions: Mapping[str, str]) -> Load:
+    load = recorded_load(requests, tool=tool, moment=MOMENT, clock=CLOCK, partly=True)
+    return replace(load, name=" ".join(dimensions.values()), dimensions=dimensions)

@@ -5,32 +5,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from http import HTTPStatus
+from typing import NamedTuple, Protocol
 
-from outlay.lab.answer import Call, Frame, frames, is_cut, is_whole, media_type, refused, whole_length
+from outlay.lab.answer import frames, is_cut, is_whole, media_type, refused, whole_length
+from outlay.lab.beats import Call, Frame
+from outlay.lab.bodies import PROMPT_TOKENS
+from outlay.lab.inbound import Connection, Request, head
 from outlay.lab.script import Script, after_stall
 from outlay.lab.tally import Ended, Metrics, Played, Record, Truth
-from outlay.units import NS_PER_S, to_ms
-
-PATIENCE_NS = 10 * NS_PER_S  # for a request to arrive once it has begun
-
-_REASONS = {reason.value: reason.phrase for reason in HTTPStatus}
-
-
-@dataclass(slots=True)
-class Request:
-    """One request as it was read off a connection, and when it could be answered: after the one before it."""
-
-    received_ns: int
-    ready_ns: int = 0
-    method: bytes = b""
-    path: bytes = b""
-    id: str | None = None
-    body: bytearray = field(default_factory=bytearray)
-    head_bytes: int = 0
-    http_1_1: bool = True
-    keep_alive: bool = True
-    refusal: tuple[int, str] | None = None
+from outlay.units import NS_PER_MS, NS_PER_S, to_ms
 
 
 class Slots:
@@ -77,13 +60,11 @@ class Server:
     """What all connections share."""
 
     loop: asyncio.AbstractEventLoop
-    patience_ns: int = PATIENCE_NS
     started_ns: int = field(default_factory=time.monotonic_ns)
     truth: Truth = field(default_factory=Truth)
     metrics: Metrics = field(default_factory=Metrics)
     slots: Slots = field(init=False)
     count: int = 0
-    connections: set[asyncio.Transport] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.slots = Slots(self.metrics)
@@ -97,105 +78,92 @@ class Server:
         return self.started_ns + after_stall(script, at_ns - self.started_ns)
 
 
+class Part(NamedTuple):
+    """What a script says to one call, when it was read, and from when it could be answered."""
+
+    script: Script
+    call: Call
+    received_ns: int
+    ready_ns: int
+
+
+class Wire(Protocol):
+    """How frames go over a connection."""
+
+    def encode(self, frame: Frame, record: Record) -> bytes:
+        """A frame as it is sent. The record does not hold it yet."""
+
+    def last(self, record: Record) -> bytes:
+        """What follows the last frame; empty for nothing."""
+
+    def over(self, ended: Ended) -> None:
+        """The answer is at its end."""
+
+
 class Answering:
     """One answer being played: each frame written at its own due instant, counted from the beginning."""
 
-    def __init__(
-        self,
-        server: Server,
-        transport: asyncio.Transport,
-        request: Request,
-        script: Script,
-        call: Call,
-        done: Callable[[Ended, bool], None],
-    ) -> None:
-        self._server, self._transport, self._request = server, transport, request
-        self._script, self._call, self._done = script, call, done
-        self._frames: Iterator[Frame] = frames(script, call)
+    def __init__(self, server: Server, transport: asyncio.Transport, part: Part, wire: Wire) -> None:
+        self._server, self._transport, self._part, self._wire = server, transport, part, wire
+        self._frames: Iterator[Frame] = frames(part.script, part.call)
         self._frame: Frame | None = next(self._frames)
         self._timer: asyncio.TimerHandle | None = None
         self._taken_up_ns: int | None = None
         self._waits = False
         self._tokens = 0
-        self._whole = is_whole(script, call)
-        self._cut = is_cut(script, call)
-        self._chunked = request.http_1_1 and not self._whole
+        self._cut = is_cut(part.script, part.call)
         self._record = Record(
-            id=call.id,
-            model=call.model,
-            api=call.api,
-            status=refused(script, call) or 200,
-            received_ns=request.received_ns,
+            id=part.call.id,
+            model=part.call.model,
+            api=part.call.api,
+            status=refused(part.script, part.call) or 200,
+            received_ns=part.received_ns,
         )
         server.truth.add(self._record)
 
     def begin(self) -> None:
         """Play as soon as there is a slot."""
-        slots = None if self._script.status is not None else self._script.slots
-        self._server.slots.enter(self._call.model, slots, self._take_up)
+        script = self._part.script
+        slots = None if script.status is not None else script.slots
+        self._server.slots.enter(self._part.call.model, slots, self._take_up)
         self._waits = self._taken_up_ns is None
 
     def abandon(self) -> None:
         """The client is gone."""
         if self._taken_up_ns is None:
-            self._server.slots.forget(self._call.model, self._take_up)
+            self._server.slots.forget(self._part.call.model, self._take_up)
             self._record.ended = "gone"
         else:
             self._end("gone")
 
     def _take_up(self) -> None:
         # One that waited for nobody is taken up when it could be, so that parsing it delays no frame.
-        self._taken_up_ns = time.monotonic_ns() if self._waits else self._request.ready_ns
+        self._taken_up_ns = time.monotonic_ns() if self._waits else self._part.ready_ns
         self._record.taken_up_ns = self._taken_up_ns
-        self._server.metrics.queue.add(self._taken_up_ns - self._request.received_ns)
+        self._server.metrics.queue.add(self._taken_up_ns - self._part.received_ns)
         self._step()
 
     def _step(self) -> None:
         assert self._taken_up_ns is not None
         while self._frame is not None:
-            due_ns = self._server.due_ns(self._taken_up_ns + self._frame.due_ns, self._script)
+            due_ns = self._server.due_ns(self._taken_up_ns + self._frame.due_ns, self._part.script)
             if due_ns > time.monotonic_ns():
                 self._timer = self._server.loop.call_at(due_ns / NS_PER_S, self._step)
                 return
             self._write(self._frame, due_ns)
             self._frame = next(self._frames, None)
-        if self._chunked and not self._cut:
-            self._transport.write(b"0\r\n\r\n")
+        if not self._cut:
+            self._transport.write(self._wire.last(self._record))
         self._end("cut" if self._cut else "done")
 
     def _write(self, frame: Frame, due_ns: int) -> None:
-        start = b"" if self._record.frames else self._head(frame)
-        data = b"%x\r\n%b\r\n" % (len(frame.data), frame.data) if self._chunked and frame.data else frame.data
+        data = self._wire.encode(frame, self._record)
         now_ns = time.monotonic_ns()
-        self._transport.write(start + data)
+        self._transport.write(data)
         if frame.tokens and not self._tokens:
-            self._server.metrics.first_token.add(now_ns - self._request.received_ns)
+            self._server.metrics.first_token.add(now_ns - self._part.received_ns)
         self._tokens += frame.tokens
         self._server.truth.played(self._record, Played(due_ns, now_ns, frame.tokens))
-
-    def _head(self, frame: Frame) -> bytes:
-        assert self._taken_up_ns is not None
-        lines = [f"x-request-id: {self._call.id}", self._timing()]
-        if self._record.status in (429, 503):
-            lines.append("retry-after: 1")
-        if self._chunked:
-            lines.append("transfer-encoding: chunked")
-        elif self._whole:
-            length = whole_length(self._script, self._call)
-            lines.append(f"content-length: {len(frame.data) if length is None else length}")
-        if not self._keep_alive():
-            lines.append("connection: close")
-        return head(self._record.status, media_type(self._script, self._call), lines)
-
-    def _timing(self) -> str:
-        """How long the request waited; for a whole answer, whose end is now, also how long it took."""
-        assert self._taken_up_ns is not None
-        queue_ms = to_ms(self._taken_up_ns - self._request.received_ns)
-        total_ms = to_ms(time.monotonic_ns() - self._request.received_ns)
-        return f"server-timing: queue;dur={queue_ms:.3f}" + (f", total;dur={total_ms:.3f}" if self._whole else "")
-
-    def _keep_alive(self) -> bool:
-        return self._request.keep_alive and (self._chunked or self._whole)
 
     def _end(self, ended: Ended) -> None:
         if self._timer is not None:
@@ -203,13 +171,82 @@ class Answering:
         self._record.ended = ended
         metrics = self._server.metrics
         if ended == "done":
-            metrics.total.add(time.monotonic_ns() - self._request.received_ns)
+            metrics.total.add(time.monotonic_ns() - self._part.received_ns)
             metrics.succeeded += self._record.status == 200
-        self._done(ended, self._keep_alive())
-        self._server.slots.leave(self._call.model)
+        self._wire.over(ended)
+        self._server.slots.leave(self._part.call.model)
 
 
-def head(status: int, media: str, lines: list[str]) -> bytes:
-    """The head of an answer: status line, Content-Type and these lines."""
-    first = f"HTTP/1.1 {status} {_REASONS.get(status, 'Error')}"
-    return "\r\n".join([first, f"content-type: {media}", *lines, "", ""]).encode("latin-1")
+class HttpWire:
+    """An answer over HTTP: whole with its length, or chunked, or until the connection ends."""
+
+    def __init__(self, connection: Connection, request: Request, script: Script, call: Call) -> None:
+        self._connection, self._script, self._call = connection, script, call
+        self._whole = is_whole(script, call)
+        self._chunked = request.http_1_1 and not self._whole
+        self._keep_alive = request.keep_alive and (self._chunked or self._whole)
+        self._trailers = self._chunked and "trailers" in request.header(b"te").lower()
+
+    def encode(self, frame: Frame, record: Record) -> bytes:
+        start = b"" if record.frames else self._head(frame, record)
+        data = b"%x\r\n%b\r\n" % (len(frame.data), frame.data) if self._chunked and frame.data else frame.data
+        return start + data
+
+    def last(self, record: Record) -> bytes:
+        if not self._chunked:
+            return b""
+        timing = f"server-timing: {_total(record)}\r\n" if self._trailers else ""
+        return f"0\r\n{timing}\r\n".encode()
+
+    def over(self, ended: Ended) -> None:
+        if ended != "gone":
+            self._connection.answered(keep_alive=ended == "done" and self._keep_alive)
+
+    def _head(self, frame: Frame, record: Record) -> bytes:
+        lines = [f"content-type: {media_type(self._script, self._call)}", f"x-request-id: {self._call.id}"]
+        # A whole answer is at its end here; of a stream nobody knows when that will be.
+        lines.append(f"server-timing: {_queue(record)}" + (f", {_total(record)}" if self._whole else ""))
+        if self._script.tgi and self._whole and record.status == 200:
+            lines += tgi_lines(record, frame.tokens, time.monotonic_ns())
+        if record.status in (429, 503):
+            lines.append("retry-after: 1")
+        if self._trailers:
+            lines.append("trailer: server-timing")
+        if self._chunked:
+            lines.append("transfer-encoding: chunked")
+        elif self._whole:
+            length = whole_length(self._script, self._call)
+            lines.append(f"content-length: {len(frame.data) if length is None else length}")
+        if not self._keep_alive:
+            lines.append("connection: close")
+        return head(record.status, lines)
+
+
+def tgi_lines(record: Record, tokens: int, now_ns: int) -> list[str]:
+    """The headers by which Text Generation Inference tells its times, whole milliseconds rounded down as it does.
+
+    https://github.com/huggingface/text-generation-inference, router/src/server.rs.
+    """
+    assert record.taken_up_ns is not None
+    total_ns, inference_ns = now_ns - record.received_ns, now_ns - record.taken_up_ns
+    times_ns = {
+        "total-time": total_ns,
+        "validation-time": 0,
+        "queue-time": record.taken_up_ns - record.received_ns,
+        "inference-time": inference_ns,
+        "time-per-token": inference_ns // max(tokens, 1),
+    }
+    counts = {"prompt-tokens": PROMPT_TOKENS, "generated-tokens": tokens}
+    values = {name: value_ns // NS_PER_MS for name, value_ns in times_ns.items()} | counts
+    return ["x-compute-type: mock", f"x-compute-time: {total_ns / NS_PER_S:.9f}"] + [
+        f"x-{name}: {value}" for name, value in values.items()
+    ]
+
+
+def _queue(record: Record) -> str:
+    assert record.taken_up_ns is not None
+    return f"queue;dur={to_ms(record.taken_up_ns - record.received_ns):.3f}"
+
+
+def _total(record: Record) -> str:
+    return f"total;dur={to_ms(time.monotonic_ns() - record.received_ns):.3f}"

@@ -39,6 +39,7 @@ class Script:
     comment: bool = False
     usage: bool = False
     tool: bool = False
+    tgi: bool = False
 
     def __post_init__(self) -> None:
         """Raises ValueError for a behaviour that cannot be played."""
@@ -87,6 +88,7 @@ PARTS = (
     Part("comment", ("comment",), "a comment line at once, and another half-way to the first token"),
     Part("usage", ("usage",), "a last frame with the usage alone, as `stream_options.include_usage` asks for"),
     Part("tool", ("tool",), "the tokens are the arguments of a tool call"),
+    Part("tgi", ("tgi",), "a whole answer tells its times in the headers of Text Generation Inference as well"),
 )
 _READERS = tuple((part, part.pattern()) for part in PARTS)
 

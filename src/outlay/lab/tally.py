@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from outlay.lab.answer import Api
+from outlay.lab.beats import Api
 from outlay.units import NS_PER_S
 
 Ended = Literal["done", "cut", "gone"]

@@ -6,7 +6,7 @@ from functools import cache
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from outlay.render import picture, rollup, words
+from outlay.render import loads, picture, rollup, words
 from outlay.render.untrusted import visible
 from outlay.report import Report
 from outlay.units import format_duration
@@ -33,7 +33,7 @@ def _page() -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals |= {"picture": picture, "rollup": rollup, "words": words}
+    environment.globals |= {"loads": loads, "picture": picture, "rollup": rollup, "words": words}
     environment.globals |= {"rows_shown": ROWS, "cohorts_shown": COHORTS}
     environment.filters |= {"duration": format_duration, "doubt": words.doubt, "firm": firm}
     return environment.get_template("report.html.j2")

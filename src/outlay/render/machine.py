@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from outlay.budget import Budget
+from outlay.generator import Reason, Slope, Stall
+from outlay.load import Bound, Load
 from outlay.render.words import percentile_name
 from outlay.report import (
     Bin,
@@ -43,27 +45,29 @@ def to_dict(report: Report) -> Json:
     return {
         "outlay": VERSION,
         "sources": [_source(source) for source in report.sources],
-        "filters": _ordered(report.filters),
+        "filters": ordered(report.filters),
         "by": list(report.by),
+        "loads": [_load(load) for load in report.loads],
         "moments": [_moment(moment) for moment in report.moments],
     }
 
 
 def _moment(moment: MomentReport) -> Json:
     verdict = moment.verdict
-    return _known(
+    return known(
         moment=moment.moment,
         n=moment.n,
         started=moment.started,
         coverage=moment.coverage,
         effective_n=moment.effective_n,
-        outcomes=_ordered(moment.outcomes),
+        outcomes=ordered(moment.outcomes),
         validity=moment.validity,
         validity_why=moment.validity_why,
-        total=_percentiles(moment.total),
-        served=_percentiles(moment.served) or None,
+        total=percentiles(moment.total),
+        served=percentiles(moment.served) or None,
+        bounds=[one_bound(bound) for bound in moment.bounds] or None,
         budget=moment.budget and _budget(moment.budget),
-        on_time=moment.on_time and _on_time(moment.on_time),
+        on_time=moment.on_time and share_on_time(moment.on_time),
         verdict=verdict and verdict.state,
         verdict_why=verdict and verdict.why,
         verdict_more=verdict and verdict.more,
@@ -81,35 +85,76 @@ def _moment(moment: MomentReport) -> Json:
     )
 
 
-def _known(**fields: object) -> Json:
+def _load(load: Load) -> Json:
+    judged = load.verdict
+    return known(
+        name=load.name,
+        tool=load.tool,
+        moment=load.moment,
+        dimensions=ordered(load.dimensions),
+        verdict=judged.state,
+        reasons=[_reason(reason) for reason in judged.reasons],
+        requests=load.requests,
+        unsent=judged.unsent,
+        requested_rate=load.requested_rate,
+        achieved_rate=load.achieved_rate,
+        achieved=judged.achieved,
+        lateness=known(p50_ns=judged.lateness_p50_ns, p99_ns=judged.lateness_p99_ns, max_ns=judged.lateness_max_ns),
+        slope=judged.slope and _slope(judged.slope),
+        bounds=[one_bound(bound) for bound in load.bounds],
+        claimed_ns=ordered(load.claimed_ns),
+        clock=load.clock,
+        begin_ns=load.begin_ns,
+        sender_stalls=[_stall(stall) for stall in load.sender_stalls],
+        silences=[_stall(stall) for stall in load.silences],
+    )
+
+
+def _reason(reason: Reason) -> Json:
+    return known(rule=reason.rule, state=reason.state, measured=reason.measured, limit=reason.limit, text=reason.text)
+
+
+def _slope(slope: Slope) -> Json:
+    return {"value": slope.value, "interval": [slope.low, slope.high]}
+
+
+def one_bound(bound: Bound) -> Json:
+    return {"level": bound.level, "interval_ns": limits(bound.low_ns, bound.high_ns)}
+
+
+def _stall(stall: Stall) -> Json:
+    return known(from_ns=stall.from_ns, to_ns=stall.to_ns, due=stall.due)
+
+
+def known(**fields: object) -> Json:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _ordered(mapping: Mapping[str, object]) -> Json:
+def ordered(mapping: Mapping[str, object]) -> Json:
     return {name: value for name, value in sorted(mapping.items()) if value is not None}
 
 
-def _ns(value: float | None) -> int | str | None:
+def ns(value: float | None) -> int | str | None:
     if value is None:
         return None
     return "inf" if math.isinf(value) else round(value)
 
 
-def _percentiles(percentiles: Sequence[Percentile]) -> Json:
+def percentiles(percentiles: Sequence[Percentile]) -> Json:
     fields: Json = {}
     for percentile in percentiles:
         name = percentile_name(percentile.level)
-        known = {
-            f"{name}_ns": _ns(percentile.value_ns),
-            f"{name}_interval_ns": percentile.interval_ns and _interval(*percentile.interval_ns),
+        told = {
+            f"{name}_ns": ns(percentile.value_ns),
+            f"{name}_interval_ns": percentile.interval_ns and limits(*percentile.interval_ns),
             f"{name}_why": percentile.why,
         }
-        fields |= _known(**known)
+        fields |= known(**told)
     return fields
 
 
-def _interval(low_ns: float, high_ns: float | None) -> list[int | str | None]:
-    return [_ns(low_ns), _ns(math.inf if high_ns is None else high_ns)]
+def limits(low_ns: float, high_ns: float | None) -> list[int | str | None]:
+    return [ns(low_ns), ns(math.inf if high_ns is None else high_ns)]
 
 
 def _source(source: Source) -> Json:
@@ -121,16 +166,16 @@ def _budget(budget: Budget) -> Json:
         "limit_ns": budget.limit_ns,
         "percentile": budget.percentile,
         "thresholds": {f"{name}_ns": limit_ns for name, limit_ns in sorted(budget.thresholds.items())},
-        "shares": [_known(entry=share.entry, limit_ns=share.limit_ns, owner=share.owner) for share in budget.shares],
+        "shares": [known(entry=share.entry, limit_ns=share.limit_ns, owner=share.owner) for share in budget.shares],
     }
 
 
-def _on_time(on_time: OnTime) -> Json:
+def share_on_time(on_time: OnTime) -> Json:
     return {"share": on_time.share, "interval": list(on_time.interval), "over": on_time.over}
 
 
 def _row(row: Row) -> Json:
-    return _known(
+    return known(
         entry=row.entry,
         term=row.term,
         typical_ns=row.typical_ns,
@@ -151,15 +196,15 @@ def _gap(gap: ModelGap) -> Json:
 
 
 def _bin(each: Bin) -> Json:
-    return {"low_ns": _ns(each.low_ns), "high_ns": _ns(each.high_ns), "count": each.count}
+    return {"low_ns": ns(each.low_ns), "high_ns": ns(each.high_ns), "count": each.count}
 
 
 def _cohort(cohort: CohortRow) -> Json:
-    return _known(
-        key=_ordered(cohort.key),
+    return known(
+        key=ordered(cohort.key),
         n=cohort.n,
-        total=_percentiles((cohort.p50, cohort.p99)),
-        on_time=cohort.on_time and _on_time(cohort.on_time),
+        total=percentiles((cohort.p50, cohort.p99)),
+        on_time=cohort.on_time and share_on_time(cohort.on_time),
         leading=cohort.leading,
     )
 
@@ -169,14 +214,14 @@ def _slow(slow: Slow) -> Json:
         "id": slow.id,
         "total_ns": slow.total_ns,
         "outcome": slow.outcome,
-        "dimensions": _ordered(slow.dimensions),
+        "dimensions": ordered(slow.dimensions),
         "ambiguous_ns": slow.ambiguous_ns,
         "entries": [_segment(segment) for segment in slow.segments],
     }
 
 
 def _segment(segment: Segment) -> Json:
-    return _known(
+    return known(
         entry=segment.entry,
         start_ns=segment.start_ns,
         duration_ns=segment.duration_ns,

@@ -3,7 +3,8 @@
 import re
 from collections.abc import Sequence
 
-from outlay.render import rollup, words
+from outlay.load import Load
+from outlay.render import loads, rollup, words
 from outlay.render.untrusted import visible
 from outlay.report import CohortRow, Health, MomentReport, Percentile, Report, Slow
 from outlay.stages import term_of
@@ -14,6 +15,7 @@ COHORTS = 30
 SLOWEST = 5
 SEGMENTS = 40
 
+_LOAD_BADGE = {"VALID": "✅ VALID", "DEGRADED": "⚠️ DEGRADED", "INVALID": "❌ INVALID"}
 _BADGE = {"PASS": "✅ PASS", "FAIL": "❌ FAIL", "UNDECIDED": "❔ UNDECIDED", words.NO_BUDGET: "no budget"}
 
 # What may stand between backticks as it is; anything else is spelt in entities, which no renderer reads as markup.
@@ -27,8 +29,10 @@ Lines = list[str]
 def to_markdown(report: Report) -> str:
     """The whole report; ends with a newline."""
     lines = ["# Latency report", "", _inputs(report)]
-    if not report.moments:
+    if not report.moments and not report.loads:
         lines += ["", "No moment was found in this data."]
+    for load in report.loads:
+        lines += _load(load)
     for moment in report.moments:
         lines += _moment(moment)
     return "\n".join(lines) + "\n"
@@ -59,6 +63,17 @@ def _inputs(report: Report) -> str:
     inputs = ": ".join(part for part in (prose(words.inputs(report)), ", ".join(names)) if part)
     where = ", ".join(name(pair) for pair in words.pairs(report.filters))
     return inputs + (f", where {where}" if where else "")
+
+
+def _load(load: Load) -> Lines:
+    """How the load was delivered: whether its numbers count stands before any of them."""
+    who = f"{name(load.tool)} ({name(load.moment)})" if load.moment else name(load.tool)
+    lines = ["", f"## Load {name(load.name)}: {_LOAD_BADGE[loads.verdict(load)]}"]
+    lines += [line for reason in loads.reasons(load) for line in ("", f"{prose(reason)}.")]
+    lines += ["", f"{who}: {loads.facts(load)}."]
+    lines += [line for stop in loads.stops(load) for line in ("", f"> {stop}.")]
+    rows = [[name(level.name), f"**{level.between}**", level.claimed] for level in loads.levels(load)]
+    return lines + (_table(("response", "lies in", loads.claims(load)), "<<<", rows) if rows else [])
 
 
 def _moment(moment: MomentReport) -> Lines:

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
-from outlay.render import rollup, words
+from outlay.load import Load
+from outlay.render import loads, rollup, words
 from outlay.render.rollup import ShareSum
 from outlay.render.sheet import INDENT, Cell, Lines, Sheet
 from outlay.report import Bin, CohortRow, Health, MomentReport, OnTime, Percentile, Report, Row, Segment, Slow
@@ -26,13 +27,16 @@ DISTRIBUTED = 20
 NAME = 16
 
 _VERDICT_STYLE = {"PASS": "bold green", "FAIL": "bold red", "UNDECIDED": "bold yellow", words.NO_BUDGET: "bold"}
+_LOAD_STYLE = {"VALID": "bold green", "DEGRADED": "bold yellow", "INVALID": "bold red"}
 _LEVELS = "▁▂▃▄▅▆▇█"
 
 
 def render(report: Report, console: Console) -> None:
     """Print the report to the console, in its width and encoding."""
     sheet = Sheet(console=console)
-    for line in [*_front(report, sheet), *(line for moment in report.moments for line in _moment(moment, sheet))]:
+    under = [line for load in report.loads for line in load_lines(load, sheet)]
+    moments = [line for moment in report.moments for line in _moment(moment, sheet)]
+    for line in [*_front(report, sheet), *under, *moments]:
         line.rstrip()
         console.print(line, soft_wrap=True)
 
@@ -45,7 +49,38 @@ def _front(report: Report, sheet: Sheet) -> Lines:
     lines = sheet.paragraph(inputs, "dim", indent=0)
     if report.filters:
         lines += sheet.paragraph(f"where {', '.join(words.pairs(report.filters))}", "dim", indent=0)
-    return lines if report.moments else [*lines, *sheet.paragraph("No moment was found in this data.", indent=0)]
+    nothing = not report.moments and not report.loads
+    return [*lines, *sheet.paragraph("No moment was found in this data.", indent=0)] if nothing else lines
+
+
+def load_lines(load: Load, sheet: Sheet) -> Lines:
+    """How the load was delivered: whether its numbers count stands before any of them."""
+    state = loads.verdict(load)
+    name = sheet.shorten(load.name or "load", max(sheet.width - len(state) - 4, 4))
+    title = _title(name, state, _LOAD_STYLE[state], sheet)
+    reasons = [line for reason in loads.reasons(load) for line in sheet.paragraph(f"{reason}.")]
+    who = f"{load.tool} ({load.moment})" if load.moment else load.tool
+    stops = [line for text in loads.stops(load) for line in sheet.paragraph(text, "yellow")]
+    return [Text(""), title, *reasons, *sheet.paragraph(f"{who}: {loads.facts(load)}"), *stops, *_levels(load, sheet)]
+
+
+def _levels(load: Load, sheet: Sheet) -> Lines:
+    found = loads.levels(load)
+    if not found:
+        return []
+    rows: list[list[Cell]] = [[("response", "dim"), ("lies in", "dim"), (loads.claims(load), "dim")]]
+    rows += [[(level.name, ""), (level.between, "bold"), (level.claimed, "dim")] for level in found]
+    return sheet.table(rows, "<<<", flex=1)
+
+
+def _title(name: str, state: str, style: str, sheet: Sheet) -> Text:
+    title = Text(name, "bold").append("  ").append(state, style).append("  ")
+    return title.append(sheet.ink("─") * (sheet.width - title.cell_len), "dim")
+
+
+def account_lines(moment: MomentReport, sheet: Sheet) -> Lines:
+    """Where the time of one moment went, its slowest interactions, and what is wrong with the data."""
+    return [line for section in (_account, _shares, _slowest, _health) for line in section(moment, sheet)]
 
 
 def _moment(moment: MomentReport, sheet: Sheet) -> Lines:
@@ -56,8 +91,7 @@ def _moment(moment: MomentReport, sheet: Sheet) -> Lines:
 def _headline(moment: MomentReport, sheet: Sheet) -> Lines:
     state = words.verdict_state(moment)
     name = sheet.shorten(moment.moment, max(sheet.width - len(state) - 4, 4))
-    title = Text(name, "bold").append("  ").append(state, _VERDICT_STYLE[state]).append("  ")
-    title.append(sheet.ink("─") * (sheet.width - title.cell_len), "dim")
+    title = _title(name, state, _VERDICT_STYLE[state], sheet)
     lines = [Text(""), title, *sheet.paragraph(_verdict(moment))]
     # A refused percentile with a line of its own gives the reason there.
     told = not (moment.served or rollup.is_single(moment)) and any(

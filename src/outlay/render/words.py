@@ -100,7 +100,9 @@ def validity(moment: MomentReport) -> str:
     """`Small sample: why`; empty when the report states no reservation."""
     if not moment.validity_why:
         return ""
-    return f"Small sample: {moment.validity_why}" if moment.validity == "small" else moment.validity_why
+    if moment.validity == "small":
+        return f"Small sample: {moment.validity_why}"
+    return moment.validity_why[0].upper() + moment.validity_why[1:]
 
 
 def budget(value: Budget) -> str:
@@ -210,7 +212,7 @@ def inputs(report: Report) -> str:
     records: dict[str, int] = {}
     for each in report.sources:
         records[each.unit] = records.setdefault(each.unit, 0) + each.records
-    held = [f"{count(number)} {unit}" for unit, number in sorted(records.items())]
+    held = [many(number, unit.removesuffix("s")) for unit, number in sorted(records.items())]
     form = f" ({report.sources[0].format})" if one_format(report) else ""
     return ", ".join([many(len(report.sources), "input") + form, *reversed(held)])
 

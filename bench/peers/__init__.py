@@ -1,0 +1,1 @@
+"""What `bench/measure.py` needs to run load tools beside `outlay measure`."""
