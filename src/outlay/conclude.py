@@ -89,7 +89,8 @@ def _loads(requests: Sequence[Observed], tallies: Sequence[Tally], facts: RunFac
     whole = load_of("", requests, facts.health, moment=facts.moment, rate=facts.rate, clock=facts.clock)
     found = sorted((stall for tally in tallies for stall in tally.silences()), key=lambda stall: stall.from_ns)
     begin_ns = facts.begun_ns + facts.clock.shift_ns
-    loads = [replace(whole, silences=facts.clock.stalls(found))]
+    silent = [stall for stall in found if not facts.health.stood_still(stall)]
+    loads = [replace(whole, silences=facts.clock.stalls(silent))]
     for part in facts.parts:
         some = [seen for seen in requests if part.from_ns <= seen.intended_ns - facts.begun_ns < part.to_ns]
         if some:

@@ -53,10 +53,18 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SenderHealth:
-    """What the senders said of themselves: the busiest one's share of a core, and the longest stall of any loop."""
+    """What the senders said of themselves: the busiest one's share of a core, and the longest stall of any loop.
+
+    `stalls` are from when to when a loop stood still; what came in meanwhile was only seen afterwards.
+    """
 
     cpu_share: float | None
     longest_stall_ns: int | None
+    stalls: tuple[tuple[int, int], ...] = ()
+
+    def stood_still(self, found: Stall) -> bool:
+        """Whether a loop stood still during some of it, so that a silence of the server may be a sender's own."""
+        return any(begin < (found.to_ns or end) and end > found.from_ns for begin, end in self.stalls)
 
 
 class Tally:

@@ -1,6 +1,7 @@
 """A run of `outlay measure`, from its job to what it found."""
 
 import asyncio
+import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +23,9 @@ if TYPE_CHECKING:  # imported while the senders start
     from outlay.probe.gauges import Samples
     from outlay.probe.run import Run
 
+# How much this process gives way to its senders, in steps of nice(1).
+_PATIENCE = 10
+
 # How often an engine's own page is read.
 _SCRAPE_S = 5.0
 _SCRAPE_PATIENCE_S = 2.0
@@ -41,6 +45,8 @@ def run(job: Job) -> Found:
     """Run it. Raises Mistake for a schedule or a budget that cannot be read, OSError for a log that cannot be made,
     and SenderDied."""
     crew = launch(_setups(job))
+    # What understands the answers can wait; what sends the requests cannot.
+    os.nice(_PATIENCE)
     try:
         return uvloop.run(_hung_up(job, crew))
     finally:
@@ -81,7 +87,7 @@ async def _run(job: Job, crew: Crew) -> Found:
     begun_ns = run.begin()
     with _interrupts(stop):
         sending = asyncio.ensure_future(_send(job.load, schedule, run))
-        await asyncio.sleep(0)
+        await asyncio.wait({sending, asyncio.ensure_future(run.ahead.wait())}, return_when=asyncio.FIRST_COMPLETED)
         from outlay.cli.recorder import Recorder
 
         recorder = Recorder(job, judged, numbers, log, begun_ns)

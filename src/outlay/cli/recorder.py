@@ -56,6 +56,7 @@ class Recorder:
         self._labels = tuple(Labels(job.load.idle_ns) for _ in job.points)
         self._parts = parts_of(job.load)
         self._health: dict[int, tuple[int, int, int]] = {}
+        self._stalls: list[tuple[int, int]] = []
 
     def hear(self, word: Word) -> None:
         """One word of a sender."""
@@ -65,6 +66,7 @@ class Recorder:
             passed_ns, cpu_ns, stalled_ns = self._health.get(word.sender, (0, 0, 0))
             stalled_ns = max(stalled_ns, word.stalled_ns)
             self._health[word.sender] = (passed_ns + word.passed_ns, cpu_ns + word.cpu_ns, stalled_ns)
+            self._stalls += word.stalls
             self.live.in_flight[word.sender] = word.in_flight
             self._log.flush()
 
@@ -74,6 +76,7 @@ class Recorder:
         return SenderHealth(
             cpu_share=max((cpu_ns / passed_ns for passed_ns, cpu_ns, _ in told if passed_ns), default=None),
             longest_stall_ns=max((stalled_ns for _, _, stalled_ns in told), default=None),
+            stalls=tuple(self._stalls),
         )
 
     def keep(self, load: Load) -> None:

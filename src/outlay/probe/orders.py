@@ -83,13 +83,17 @@ class Ready(msgspec.Struct, array_like=True, frozen=True, tag="ready"):
 
 
 class Health(msgspec.Struct, array_like=True, frozen=True, kw_only=True, tag="health"):
-    """How the sender itself fared since its last word: processor time, and the longest that its loop stood still."""
+    """How the sender itself fared since its last word: processor time, and the longest that its loop stood still.
+
+    `stalls` are from when to when it did, where that was long enough to be taken for silence of the server.
+    """
 
     sender: int
     at_ns: int
     passed_ns: int
     cpu_ns: int
     stalled_ns: int
+    stalls: tuple[tuple[int, int], ...] = ()
     in_flight: int
     waiting: int
 

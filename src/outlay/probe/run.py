@@ -15,6 +15,9 @@ from outlay.units import NS_PER_MS, NS_PER_S
 _AHEAD_NS = 2 * NS_PER_S
 _FEED_S = 0.05
 
+# So many are rendered in one go: in less time than passes until the first of them is due.
+_AT_ONCE = 20
+
 # The same for a closed loop, in requests behind each lane.
 _BEHIND = 50
 
@@ -40,6 +43,8 @@ class Run:
         self._stop = stop
         self._crew = crew
         self._back = 0
+        # Set when the senders have so much that this process may turn to something else for a while.
+        self.ahead = asyncio.Event()
         self._returned = asyncio.Event()
         self._more: Callable[[int], None] | None = None
         crew.listen(self._hear)
@@ -55,11 +60,16 @@ class Run:
         while place < len(schedule) and not self._stop.is_set():
             until_ns = monotonic_ns() + _AHEAD_NS - self.begun_ns
             due = place
-            while due < len(schedule) and schedule[due].at_ns <= until_ns:
+            while due < min(place + _AT_ONCE, len(schedule)) and schedule[due].at_ns <= until_ns:
                 due += 1
             self._hand_over(schedule[place:due])
+            # A full batch means that more is due to be handed over: only what came in meanwhile goes before it.
+            full = due == place + _AT_ONCE
             place = due
-            await self._pause(_FEED_S)
+            if not full:
+                self.ahead.set()
+            await self._pause(0 if full else _FEED_S)
+        self.ahead.set()
         await self._all_back()
 
     async def keep_busy(self, lanes: int, requests: int | None, for_ns: int | None) -> None:
@@ -75,6 +85,7 @@ class Run:
         self._more = more
         for place in range(_BEHIND * lanes):
             more(place % len(self._crew))
+        self.ahead.set()
         if deadline_ns is not None:
             await self._pause((deadline_ns - monotonic_ns()) / NS_PER_S)
         else:
@@ -126,6 +137,8 @@ class Run:
     async def _pause(self, seconds: float) -> None:
         if seconds > 0:
             await self._until(self._stop, seconds)
+        else:
+            await asyncio.sleep(0)
 
     async def _until(self, event: asyncio.Event, seconds: float | None = None) -> None:
         """Wait for the event, for the run to be stopped, or so long. Raises SenderDied when a sender ends meanwhile."""

@@ -12,6 +12,7 @@ import signal
 import socket
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from time import monotonic_ns, process_time_ns
 from typing import cast
 
@@ -27,6 +28,9 @@ from outlay.units import NS_PER_MS, NS_PER_S
 # How often the loop looks at itself; a stall is what it is late by.
 _BEAT_NS = 10 * NS_PER_MS
 _REPORT_NS = NS_PER_S // 2
+
+# Where the user may ask for it.
+_PRIORITY = -10
 
 
 class Sender:
@@ -49,6 +53,7 @@ class Sender:
         self._beat_ns = self._reported_ns = monotonic_ns()
         self._cpu_ns = process_time_ns()
         self._stalled_ns = 0
+        self._stalls: list[tuple[int, int]] = []
 
     # Orders
 
@@ -202,7 +207,10 @@ class Sender:
 
     def _beat(self) -> None:
         now_ns = monotonic_ns()
-        self._stalled_ns = max(self._stalled_ns, now_ns - self._beat_ns - _BEAT_NS)
+        stalled_ns = now_ns - self._beat_ns - _BEAT_NS
+        self._stalled_ns = max(self._stalled_ns, stalled_ns)
+        if stalled_ns >= _BEAT_NS:
+            self._stalls.append((self._beat_ns, now_ns))
         self._beat_ns = now_ns
         self._time_out(now_ns)
         if now_ns - self._reported_ns >= _REPORT_NS:
@@ -229,11 +237,13 @@ class Sender:
                 passed_ns=now_ns - self._reported_ns,
                 cpu_ns=cpu_ns - self._cpu_ns,
                 stalled_ns=self._stalled_ns,
+                stalls=tuple(self._stalls),
                 in_flight=len(self._running),
                 waiting=sum(map(len, self._waiting)),
             )
         )
         self._reported_ns, self._cpu_ns, self._stalled_ns = now_ns, cpu_ns, 0
+        self._stalls.clear()
 
     def _maybe_end(self) -> None:
         if not self._finishing or self._running or self._coming or self._over:
@@ -312,6 +322,9 @@ def serve(setup: Setup, line: socket.socket, not_ours: Sequence[socket.socket]) 
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     for sock in not_ours:
         sock.close()
+    # A sender works in short bursts and must not wait for a turn behind what understands, draws or is measured.
+    with suppress(PermissionError):
+        os.setpriority(os.PRIO_PROCESS, 0, _PRIORITY)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     uvloop.run(_serve(setup, line))

@@ -41,12 +41,16 @@ def reasons(load: Load) -> Sequence[str]:
 def facts(load: Load) -> str:
     """`9,464 requests, 158/s asked for, 79.2/s sent; late by 27.5 s at p50, 58.8 s at p99, 59.6 s at most`."""
     told = [many(load.requests, "request")]
-    told += [f"{load.requested_rate:.3g}/s asked for"] if load.requested_rate is not None else []
-    told += [f"{load.achieved_rate:.3g}/s sent"] if load.achieved_rate is not None else []
+    told += [f"{_rate(load.requested_rate)} asked for"] if load.requested_rate is not None else []
+    told += [f"{_rate(load.achieved_rate)} sent"] if load.achieved_rate is not None else []
     late = load.verdict
     spread = ((late.lateness_p50_ns, "at p50"), (late.lateness_p99_ns, "at p99"), (late.lateness_max_ns, "at most"))
     lateness = [f"{format_duration(value_ns)} {name}" for value_ns, name in spread if value_ns is not None]
     return ", ".join(told) + (f"; late by {', '.join(lateness)}" if lateness else "")
+
+
+def _rate(per_s: float) -> str:
+    return f"{per_s:,.0f}/s" if per_s >= 1000 else f"{per_s:.3g}/s"
 
 
 def levels(load: Load) -> Sequence[Level]:
