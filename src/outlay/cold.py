@@ -7,7 +7,6 @@ left out of a total; what a class costs is shown by the p99 with and without it.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
 
 import numpy as np
 from numpy.typing import NDArray
@@ -114,14 +113,14 @@ def leading_slow(totals_ns: Sequence[float]) -> int:
     0 when there are fewer than 20, or more than half of them do: then the later ones are the exception.
     """
     values = np.array(totals_ns, dtype=np.float64)
-    if len(values) < 20:
-        return 0
-    count = 0
-    while count < len(values) // 2:
-        low, high = np.quantile(values[count + 1 :], (0.25, 0.75))
-        if not isfinite(high) or not values[count] > high + 3 * (high - low):
+    for count in range(len(values) // 2 if len(values) >= 20 else 0):
+        later = values[count + 1 :]
+        answered = later[np.isfinite(later)]
+        if not len(answered):
+            return 0
+        low, high = np.quantile(answered, (0.25, 0.75))
+        if values[count] <= high + 3 * (high - low):
             return count
-        count += 1
     return 0
 
 

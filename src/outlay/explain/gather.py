@@ -257,8 +257,10 @@ class Gathering:
             interaction = windowed(interaction, moment.moment, offsets)
         start, end = interaction.start_ns, interaction.end_ns
         if start is None or end is None:
-            what = "start" if start is None else "end"
-            moment.note("incomplete", f"{interaction.id} has no {what}", _order(interaction))
+            # What failed has no result, and counts as never whatever its marks.
+            if interaction.outcome == "ok":
+                what = "start" if start is None else "end"
+                moment.note("incomplete", f"{interaction.id} has no {what}", _order(interaction))
             return None
         if end < start:
             moment.note("incomplete", f"{interaction.id} ends before it starts", _order(interaction))

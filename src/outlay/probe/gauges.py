@@ -1,4 +1,4 @@
-"""What an inference engine says of itself on its `/metrics` page, under the names of vLLM, SGLang and TensorRT-LLM.
+"""What an inference engine says of itself on its `/metrics` page, under the names of vLLM, SGLang, TensorRT-LLM and llama.cpp.
 
 A page covers all clients of the server, so its means are the engine's, not those of this run's requests alone.
 """
@@ -46,6 +46,12 @@ ENGINES = (
             "cache": ("sglang:token_usage",),
         },
         seconds={"ttft": "sglang:time_to_first_token_seconds", "queue": "sglang:queue_time_seconds"},
+    ),
+    Engine(
+        name="llama.cpp",
+        prefix="llamacpp:",
+        gauges={"waiting": ("llamacpp:requests_deferred",), "running": ("llamacpp:requests_processing",)},
+        seconds={},
     ),
     Engine(
         name="TensorRT-LLM",

@@ -108,6 +108,8 @@ def _between(cost: Cost) -> str:
 
 
 def _cold(measured: Measurement, sheet: Sheet) -> Lines:
+    if not any(point.outcomes.get("ok") for point in measured.points):
+        return []
     if not any(each.tail_share or each.name.startswith(_TOLD) for each in measured.cold if each.name != WARM):
         return []
     lines = sheet.heading("Cold starts", "p99 of all, with and without each class")
@@ -152,7 +154,7 @@ def _ended(point: Point) -> str:
 
 
 def _series(series: Sequence[Series], sheet: Sheet) -> Lines:
-    known = [each for name in NAMES for each in series if each.name == name]
+    known = [each for name in NAMES for each in series if each.name == name and not _repeats(each, series)]
     if not known:
         return []
     levels = [words.percentile_name(each.level) for each in known[0].percentiles]
@@ -163,12 +165,19 @@ def _series(series: Sequence[Series], sheet: Sheet) -> Lines:
     return sheet.table([head, *([(NAMES[each.name], ""), *_values(each)] for each in known)], "<>>><", flex=4)
 
 
+def _repeats(series: Series, others: Sequence[Series]) -> bool:
+    """Whether it says again what the first token does: there was no reasoning before the output."""
+    first = next((each for each in others if each.name == "ttft"), None)
+    return series.name == "first_output" and first is not None and first.percentiles == series.percentiles
+
+
 def _values(series: Series) -> list[Cell]:
     *_, last = series.percentiles
     refused = next((each for each in series.percentiles if each.value_ns is None), None)
     values = [("-" if each.value_ns is None else format_duration(each.value_ns), "bold") for each in series.percentiles]
     if refused is not None:
-        return [*values, (refused.why or "", "yellow")]
+        # The number of requests stands above the table.
+        return [*values, ((refused.why or "").partition(" requests")[0], "yellow")]
     return [*values, (words.percentile_detail(last), "")]
 
 
