@@ -45,7 +45,8 @@ class Recorder:
         self.tallies = tuple(Tally() for _ in job.points)
         # Instants are monotonic; one reading of the wall clock says where on it the run lies.
         self.clock = Clock(name=clock_name(), shift_ns=time_ns() - monotonic_ns())
-        self.gathering = Gathering(Question(moments=(judged.moment,)))
+        split = ("point",) if len(job.points) > 1 else ("stage",) if job.load.stages else ()
+        self.gathering = Gathering(Question(moments=(judged.moment,), by=split))
         self.rounds: dict[int, dict[str, int | None]] = {}
         self.judged = judged
         self._job = job

@@ -77,7 +77,10 @@ async def _addresses(loop: asyncio.AbstractEventLoop, target: Target, exchange: 
     if (literal := _literal(target.host)) is not None:
         family = socket.AF_INET if literal.version == 4 else socket.AF_INET6
         return [(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, (target.host, target.port))]
-    found = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+    try:
+        found = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+    except UnicodeError:
+        raise OSError("no name of a host can be written so") from None
     exchange.dns_ns = monotonic_ns()
     return [(family, kind, protocol, address) for family, kind, protocol, _, address in found]
 

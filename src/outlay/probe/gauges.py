@@ -1,4 +1,4 @@
-"""What an inference engine says of itself on its `/metrics` page, under the names of vLLM, SGLang, TensorRT-LLM and llama.cpp.
+"""What an inference engine says of itself on its `/metrics` page: vLLM, SGLang, TensorRT-LLM, llama.cpp.
 
 A page covers all clients of the server, so its means are the engine's, not those of this run's requests alone.
 """

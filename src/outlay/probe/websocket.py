@@ -86,8 +86,7 @@ class WebSocketConnection(asyncio.Protocol):
             self._refused()
 
     def connection_lost(self, error: Exception | None) -> None:
-        if not self.upgraded.done():
-            self.upgraded.set_exception(ConnectionResetError("the connection closed during the upgrade"))
+        self._refuse(ConnectionResetError("the connection closed during the upgrade"))
         exchange = self.exchange
         if exchange is None:
             self._lost(self)
@@ -107,8 +106,13 @@ class WebSocketConnection(asyncio.Protocol):
         error = self._wire.handshake_exc
         status = getattr(getattr(error, "response", None), "status_code", None)
         said = f"the server answered {status}" if status is not None else type(error).__name__
-        self.upgraded.set_exception(ConnectionRefusedError(f"no WebSocket: {said}"))
+        self._refuse(ConnectionRefusedError(f"no WebSocket: {said}"))
         self._transport.close()
+
+    def _refuse(self, error: OSError) -> None:
+        if not self.upgraded.done():
+            self.upgraded.set_exception(error)
+            self.upgraded.exception()  # whoever waited for it may have given up
 
     def _frame(self, frame: Frame) -> None:
         if frame.opcode is Opcode.CLOSE:
