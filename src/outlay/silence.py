@@ -51,11 +51,11 @@ def silences(requests: Sequence[Waited]) -> tuple[Stall, ...]:
     usual = _usual_ns(requests)
     found = []
     for begin_ns, end_ns in _long(arrived, written, ended):
-        # What has a last sign of life at the begin and is not over by then waited through all of it.
         outstanding = int(np.searchsorted(written, begin_ns, "right") - np.searchsorted(ended, begin_ns, "right"))
         if outstanding >= DUE and _overdue(requests, begin_ns, end_ns, usual) >= DUE:
-            due = int(np.searchsorted(written, end_ns, "left") - np.searchsorted(ended, end_ns, "left"))
-            last = end_ns == ended[-1] and end_ns > arrived[-1]
+            last = end_ns > arrived[-1]
+            over = np.searchsorted(ended, begin_ns, "right") if last else np.searchsorted(ended, end_ns, "left")
+            due = int(np.searchsorted(written, end_ns, "left") - over)
             found.append(Stall(from_ns=begin_ns, to_ns=None if last else end_ns, due=due))
     return tuple(found)
 
@@ -88,12 +88,13 @@ def _usual_ns(requests: Sequence[Waited]) -> tuple[float, float]:
 
 
 def _overdue(requests: Sequence[Waited], begin_ns: int, end_ns: int, usual_ns: tuple[float, float]) -> int:
-    """How many requests that waited from the begin to the end had by then waited far longer than is usual."""
+    """How many requests that waited at the begin had waited far longer than is usual when it ended, or they did."""
     first_ns, gap_ns = usual_ns
     count = 0
     for each in requests:
-        if each.written_ns <= begin_ns and each.ended_ns >= end_ns:
+        # Whatever ended in a silence was given up in it.
+        if each.written_ns <= begin_ns < each.ended_ns:
             place = bisect_right(each.arrived_ns, begin_ns)
             since_ns, allowed_ns = (each.arrived_ns[place - 1], gap_ns) if place else (each.written_ns, first_ns)
-            count += end_ns - since_ns > OVERDUE * allowed_ns
+            count += min(end_ns, each.ended_ns) - since_ns > OVERDUE * allowed_ns
     return count
