@@ -1,0 +1,102 @@
+"""`outlay measure` as a user runs it, and the server that it runs against."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+OUTLAY = (sys.executable, "-m", "outlay")
+
+
+@contextmanager
+def serving(*arguments: str) -> Iterator[str]:
+    """The address of a reference server."""
+    command = [sys.executable, "-m", "outlay.lab.mockllm", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(timeout=10)
+
+
+def truth(server: str) -> dict[str, dict[str, Any]]:
+    """What the server did, by the id of each request."""
+    with urlopen(f"{server}/truth", timeout=10) as answer:
+        return {record["id"]: record for record in map(json.loads, answer.read().splitlines())}
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One run: its exit code, what it said, and its log."""
+
+    code: int
+    out: str
+    err: str
+    log: Path
+
+    @property
+    def document(self) -> dict[str, Any]:
+        assert self.code in (0, 4, 130), self.err
+        whole: dict[str, Any] = json.loads(self.out)
+        return whole
+
+    @property
+    def point(self) -> dict[str, Any]:
+        (point,) = self.document["points"]
+        return dict(point)
+
+    @property
+    def interactions(self) -> list[dict[str, Any]]:
+        return [line for line in self._lines() if line["outlay"] == "interaction/1"]
+
+    @property
+    def loads(self) -> list[dict[str, Any]]:
+        return [line for line in self._lines() if line["outlay"] == "load/1"]
+
+    def _lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.log.read_bytes().splitlines()]
+
+
+def environment(**more: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("OUTLAY_")}
+    return kept | {"COLUMNS": "80", "NO_COLOR": "1"} | more
+
+
+def measure(
+    folder: Path, *arguments: str, env: Mapping[str, str] | None = None, log: str | None = None, as_json: bool = True
+) -> Ran:
+    """Run it in a folder of its own."""
+    path = folder / "run.jsonl"
+    command = [*OUTLAY, "measure", *arguments, "--log", log or str(path), *(["--json"] if as_json else [])]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, cwd=folder, env=environment(**(env or {})), check=False
+    )
+    return Ran(done.returncode, done.stdout, done.stderr, path)
+
+
+def instant(interaction: Mapping[str, Any], name: str) -> int | None:
+    return next((mark["at_ns"] for mark in interaction["marks"] if mark["name"] == name), None)
+
+
+def refused_in_one_line(ran: Ran) -> str:
+    """The only line on standard error of a command that was not understood; nothing was printed."""
+    assert (ran.code, ran.out) == (2, ""), ran.err
+    (line,) = ran.err.splitlines()
+    match = re.fullmatch(r"outlay: (.*)", line)
+    assert match is not None, line
+    return match[1]
+
+
+def some(server: str, model: str, *more: str) -> Sequence[str]:
+    """A short run: 20 requests, one each 5 ms."""
+    return (server, "--model", model, "--rate", "200", "--requests", "20", "--arrivals", "constant", *more)

@@ -1,0 +1,455 @@
+"""`outlay measure` against a server that does what the name of a model says, and keeps the truth of it."""
+
+import json
+import os
+import pty
+import signal
+import socket
+import statistics
+import subprocess
+import time
+import wave
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import trustme
+from measure_world import OUTLAY, Ran, environment, instant, measure, refused_in_one_line, serving, some, truth
+from typer.testing import CliRunner
+
+from outlay.arrivals import constant
+from outlay.cli.app import app
+from outlay.units import NS_PER_MS, NS_PER_S
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with serving() as address:
+        yield address
+
+
+def ok(ran: Ran) -> bool:
+    return ran.point["outcomes"] == {"ok": 20}
+
+
+# What is asked, and what is seen of the answer
+
+
+@pytest.mark.parametrize("path", ["", "/v1", "/v1/chat/completions", "/v1/completions", "/v1/responses"])
+def test_streams_of_each_api(server: str, tmp_path: Path, path: str):
+    ran = measure(tmp_path, *some(f"{server}{path}", "mock-t5-i1-n8"))
+    assert ok(ran)
+    series = ran.point["series"]
+    assert series["ttft"]["p50_ns"] >= 5 * NS_PER_MS
+    # Seven gaps of a millisecond after the first token.
+    assert series["end_to_end"]["p50_ns"] >= 12 * NS_PER_MS
+    assert series["per_token"]["p50_ns"] == pytest.approx(NS_PER_MS, rel=0.3)
+    assert {each["sizes"]["output_tokens"] for each in ran.interactions} == {8}
+
+
+def test_every_stamp_lies_after_what_the_server_did(server: str, tmp_path: Path):
+    ran = measure(tmp_path, *some(server, "mock-t20-i5-n4"))
+    known = truth(server)
+    # One clock for both: the log's wall clock is the monotonic one, moved by one offset for the whole run.
+    first_token, last_token, sent = [], [], []
+    for each in ran.interactions:
+        frames = known[each["id"]]["frames"]
+        first_token.append(instant(each, "first_token") - frames[0]["written_ns"])
+        last_token.append(instant(each, "last_token") - frames[-1]["written_ns"])
+        sent.append(known[each["id"]]["received_ns"] - instant(each, "written"))
+    offset = max(value for value in sent)  # received after it was written: the offset is at least this much below 0
+    assert all(value + offset >= 0 for value in first_token + last_token)
+    assert statistics.median(first_token) + statistics.median(sent) < 5 * NS_PER_MS
+    assert statistics.median(last_token) + statistics.median(sent) < 5 * NS_PER_MS
+
+
+def test_intended_starts_are_the_schedule(server: str, tmp_path: Path):
+    ran = measure(tmp_path, *some(server, "mock"))
+    starts = sorted(each["start_ns"] for each in ran.interactions)
+    assert [start - starts[0] for start in starts] == [each.at_ns for each in constant(200, NS_PER_S // 10)]
+
+
+@pytest.mark.parametrize(
+    ("model", "first_ms", "output_ms"),
+    [
+        ("mock-t20-i5-n8-role", 20, 20),
+        ("mock-t20-i5-n8-empty", 20, 20),
+        ("mock-t20-i5-n8-comment", 20, 20),
+        ("mock-t20-i5-n8-usage", 20, 20),
+        ("mock-t20-i5-n8-tool", 20, 20),
+        ("mock-t20-i5-n8-k4", 20, 20),
+        ("mock-t20-i5-n8-r4", 20, 40),  # four tokens of reasoning come first
+    ],
+)
+def test_odd_frames_do_not_move_the_first_token(server: str, tmp_path: Path, model: str, first_ms: int, output_ms: int):
+    ran = measure(tmp_path, *some(server, model))
+    assert ok(ran)
+    series = ran.point["series"]
+    assert first_ms * NS_PER_MS <= series["ttft"]["p50_ns"] < (first_ms + 15) * NS_PER_MS
+    assert output_ms * NS_PER_MS <= series["first_output"]["p50_ns"] < (output_ms + 15) * NS_PER_MS
+
+
+def test_an_answer_at_once_has_no_first_token(server: str, tmp_path: Path):
+    ran = measure(tmp_path, *some(server, "mock-t5-i1-n8"), "--whole")
+    assert ok(ran)
+    assert "ttft" not in ran.point["series"]
+    assert ran.point["series"]["end_to_end"]["p50_ns"] >= 12 * NS_PER_MS
+    # The server says what it took: that is its own row, and the rest is network.
+    assert ran.point["network"]["reported"] == 20
+
+
+def test_embeddings(server: str, tmp_path: Path):
+    assert ok(measure(tmp_path, *some(f"{server}/v1/embeddings", "mock-t5")))
+
+
+def test_speech_counts_to_the_first_sound(server: str, tmp_path: Path):
+    """20 ms of sound a token, the first 100 ms of it silent: the sixth token holds the first sound, 5 gaps later."""
+    ran = measure(tmp_path, *some(f"{server}/v1/audio/speech", "mock-t10-i4-n10-q100"))
+    assert ok(ran)
+    series = ran.point["series"]
+    assert series["ttft"]["p50_ns"] >= 10 * NS_PER_MS
+    assert series["first_output"]["p50_ns"] >= 30 * NS_PER_MS
+    assert {each["moment"] for each in ran.interactions} == {"speech"}
+
+
+def test_a_recording_is_transcribed(server: str, tmp_path: Path):
+    with wave.open(str(tmp_path / "a.wav"), "wb") as out:
+        out.setparams((1, 2, 16_000, 0, "NONE", ""))
+        out.writeframes(bytes(3200))
+    url = f"{server}/v1/audio/transcriptions"
+    ran = measure(tmp_path, *some(url, "mock-t5-i1-n4"), "--file", "a.wav")
+    assert ok(ran)
+    assert ran.point["series"]["ttft"]["p50_ns"] >= 5 * NS_PER_MS
+    assert refused_in_one_line(measure(tmp_path, *some(url, "mock"))) == "a transcription needs a file with speech"
+
+
+def test_turns_on_a_websocket(server: str, tmp_path: Path):
+    ran = measure(tmp_path, *some(server.replace("http", "ws") + "/v1/realtime", "mock-t5-i1-n8"))
+    assert ok(ran)
+    assert ran.point["series"]["first_output"]["p50_ns"] >= 5 * NS_PER_MS
+    assert ran.point["series"]["end_to_end"]["p50_ns"] >= 12 * NS_PER_MS
+    assert any(instant(each, "upgraded") for each in ran.interactions)
+
+
+def test_a_body_of_ones_own(server: str, tmp_path: Path):
+    body = '{"model": "{{model}}", "stream": true, "messages": [{"role": "user", "content": "{{prompt}} {{id}}"}]}'
+    (tmp_path / "body.json").write_text(body)
+    url = f"{server}/v1/chat/completions"
+    ran = measure(tmp_path, *some(url, "mock-t5-i1-n4"), "--api", "http", "--body", "body.json")
+    assert ok(ran)
+    assert ran.point["series"]["ttft"]["p50_ns"] >= 5 * NS_PER_MS
+
+
+def test_tls_with_an_authority_of_ones_own_and_without(tmp_path: Path):
+    authority = trustme.CA()
+    issued = authority.issue_cert("localhost")
+    issued.private_key_pem.write_to_path(tmp_path / "key.pem")
+    issued.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    with serving("--cert", str(tmp_path / "cert.pem"), "--key", str(tmp_path / "key.pem")) as address:
+        url = address.replace("127.0.0.1", "localhost")
+        trusted = measure(tmp_path, *some(url, "mock-t5"), "--ca-file", "ca.pem")
+        assert ok(trusted)
+        assert {each["name"] for each in trusted.point["network"]["setup"]} >= {"dns", "connect", "tls"}
+        refused = measure(tmp_path, *some(url, "mock-t5"))
+        assert refused.code == 4
+        (why,) = refused.point["reasons"]
+        assert why.startswith("TLS failed")
+        assert ok(measure(tmp_path, *some(url, "mock-t5"), "--insecure"))
+
+
+# How requests end
+
+
+@pytest.mark.parametrize(
+    ("model", "outcome", "why"),
+    [
+        ("mock-e429", "refused", "status 429"),
+        ("mock-e500", "error", "status 500"),
+        ("mock-e504", "timeout", "status 504"),
+        ("mock-t1-i1-n8-cut3", "error", "cut"),
+        ("mock-t1-i1-n8-err3", "error", ""),
+        ("mock-no-such-part", "error", "status 400"),
+    ],
+)
+def test_failures_are_results_with_a_reason(server: str, tmp_path: Path, model: str, outcome: str, why: str):
+    ran = measure(tmp_path, *some(server, model))
+    assert ran.code == 4  # nobody got an answer
+    assert ran.point["outcomes"] == {outcome: 20}
+    assert all(why in each for each in ran.point["reasons"])
+    assert ran.point["series"]["end_to_end"]["p50_ns"] == "inf"
+
+
+def test_whoever_waits_too_long_has_failed(server: str, tmp_path: Path):
+    ran = measure(tmp_path, *some(server, "mock-t5000"), "--timeout", "100ms")
+    assert ran.point["outcomes"] == {"timeout": 20}
+    assert all(each["end_ns"] - each["start_ns"] >= 100 * NS_PER_MS for each in ran.interactions)
+
+
+def test_nobody_listens(tmp_path: Path):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    ran = measure(tmp_path, *some(f"http://127.0.0.1:{port}", "m"))
+    assert (ran.code, ran.point["reasons"]) == (4, {"no connection: Connection refused": 20})
+
+
+# Whether the load counts
+
+
+def test_waiting_at_the_server_is_response_and_waiting_for_a_connection_is_lateness(server: str, tmp_path: Path):
+    """20 requests in 0.1 s, 30 ms each, one at a time: the last is answered after 0.6 s at the earliest."""
+    queued = measure(tmp_path, *some(server, "mock-t30-n1-slots1"))
+    # That the first of so few are sent a millisecond late in a busy test is no matter here.
+    assert "bounds" not in queued.point["series"]["end_to_end"] or queued.document["verdict"] != "VALID"
+    pooled = measure(tmp_path, *some(server, "mock-t30-n1"), "--connections", "1")
+    assert pooled.code == 4
+    assert pooled.document["verdict"] == "INVALID"
+    assert "p50_ns" not in pooled.point["series"]["end_to_end"]
+    (half, *_) = pooled.point["series"]["end_to_end"]["bounds"]
+    low_ns, high_ns = half["interval_ns"]
+    # On its own each takes 30 ms. When the tenth of them is answered 300 ms have passed, and it was due after 45 ms.
+    assert 30 * NS_PER_MS <= low_ns < 60 * NS_PER_MS
+    assert high_ns >= 200 * NS_PER_MS
+
+
+def test_of_an_invalid_load_no_percentile_is_printed(server: str, tmp_path: Path):
+    ran = measure(tmp_path, *some(server, "mock-t30-n1"), "--connections", "1", as_json=False)
+    assert ran.code == 4
+    verdict, *rest = ran.out.splitlines()[3:]
+    assert "INVALID" in verdict
+    assert "lies in" in ran.out
+    assert "Where the time goes" not in ran.out
+    assert "at p50" not in "\n".join(
+        line for line in rest if "late" not in line and "µs at p50" not in line and "connect" not in line
+    )
+    shown = CliRunner(env={"NO_COLOR": "1", "COLUMNS": "80"}).invoke(app, ["explain", str(ran.log)])
+    assert "INVALID" in shown.stdout
+    assert "refused" in shown.stdout
+
+
+def test_a_load_stands_in_the_log_and_explain_tells_it(server: str, tmp_path: Path):
+    ran = measure(tmp_path, *some(server, "mock-t5"), "--site", "lon", "--dim", "version=7")
+    (load,) = ran.loads
+    assert (load["tool"], load["requests"], load["dimensions"]) == ("outlay", 20, {"site": "lon", "version": "7"})
+    outcome = CliRunner().invoke(app, ["explain", str(ran.log), "--json", "--by", "site"])
+    report = json.loads(outcome.stdout)
+    (told,) = report["loads"]
+    assert told["verdict"] == ran.document["verdict"]
+    (moment,) = report["moments"]
+    assert moment["total"].get("p50_ns") == ran.point["series"]["end_to_end"].get("p50_ns")
+    assert [row["key"] for row in moment["cohorts"]] == [{"site": "lon"}]
+
+
+def test_logs_of_two_sites_merge(server: str, tmp_path: Path):
+    for site in ("lon", "fra"):
+        (tmp_path / site).mkdir()
+        measure(tmp_path / site, *some(server, "mock-t5"), "--site", site)
+    logs = [str(tmp_path / site / "run.jsonl") for site in ("lon", "fra")]
+    report = json.loads(CliRunner().invoke(app, ["explain", *logs, "--json", "--by", "site"]).stdout)
+    (moment,) = report["moments"]
+    assert {row["key"]["site"]: row["n"] for row in moment["cohorts"]} == {"lon": 20, "fra": 20}
+    assert len(report["loads"]) == 2
+
+
+# What is sent when
+
+
+def test_stages_have_loads_of_their_own(server: str, tmp_path: Path):
+    asked = (
+        server,
+        "--model",
+        "mock-t1-n1",
+        "--stages",
+        "50rps:400ms,0rps:100ms,100rps:300ms",
+        "--arrivals",
+        "constant",
+    )
+    ran = measure(tmp_path, *asked)
+    assert ran.point["planned"] == 50
+    names = [load["dimensions"].get("stage") for load in ran.loads]
+    assert names == [None, "stage 1, 50 a second", "stage 2, 100 a second"]
+    stages = [each["dimensions"]["stage"] for each in ran.interactions]
+    assert (stages.count(names[1]), stages.count(names[2])) == (20, 30)
+
+
+def test_a_recording_is_replayed_with_its_lengths(server: str, tmp_path: Path):
+    rows = ["TIMESTAMP,ContextTokens,GeneratedTokens"]
+    rows += [f"2023-11-16 18:15:46.{place:02}00000,{10 + place},{2 + place % 3}" for place in range(20)]
+    (tmp_path / "azure.csv").write_text("\n".join(rows) + "\n")
+    ran = measure(tmp_path, server, "--model", "mock-t1-i1-n9", "--replay", "azure.csv", "--speed", "2")
+    assert ran.point["planned"] == 20
+    starts = sorted(each["start_ns"] for each in ran.interactions)
+    # Ten ms apart in the recording, five at twice the speed.
+    assert {later - earlier for earlier, later in pairwise(starts)} == {5 * NS_PER_MS}
+
+
+@pytest.mark.parametrize("how", [("--requests", "30"), ("--duration", "400ms")])
+def test_a_closed_loop(server: str, tmp_path: Path, how: tuple[str, str]):
+    ran = measure(tmp_path, server, "--model", "mock-t10-n1", "--concurrency", "3", *how)
+    assert set(ran.point["outcomes"]) == {"ok"}
+    assert ran.document["plan"].startswith("closed loop, 3 at once")
+    spans = sorted((each["start_ns"], each["end_ns"]) for each in ran.interactions)
+    running = [sum(start <= at < end for start, end in spans) for at, _ in spans]
+    assert max(running) <= 3
+    if how[0] == "--requests":
+        assert len(spans) == 30
+
+
+def test_the_warm_up_is_kept_apart(server: str, tmp_path: Path):
+    ran = measure(tmp_path, *some(server, "mock-t1-n1"), "--warm-up", "50ms")
+    # Of 20 requests, one each 5 ms from 0 on, ten start before 50 ms.
+    assert (ran.point["planned"], ran.document["warm_up"]["n"]) == (10, 10)
+    moments = [each["moment"] for each in ran.interactions]
+    assert (moments.count("llm-request"), moments.count("llm-request warm-up")) == (10, 10)
+
+
+def test_requests_after_a_pause_are_a_class(server: str, tmp_path: Path):
+    ran = measure(tmp_path, *some(server, "mock-t1-n1"), "--idle", "200ms,100ms")
+    assert ran.point["planned"] == 22
+    labels = [each["dimensions"]["cold"] for each in ran.interactions]
+    assert (labels.count("idle 200 ms"), labels.count("idle 100 ms")) == (1, 1)
+    assert {effect["name"] for effect in ran.document["cold"]} >= {"idle 200 ms", "idle 100 ms", "warm"}
+
+
+def test_what_a_hop_costs(server: str, tmp_path: Path):
+    """Two points on one server; the outer one's model takes 10 ms longer."""
+    (tmp_path / "body.json").write_text('{"model": "mock-t5-n1"}')
+    asked = ("--path", f"outer={server}", "--path", f"inner={server}", "--model", "mock-t5-n1")
+    ran = measure(tmp_path, *asked, "--rate", "100", "--requests", "60", "--arrivals", "constant")
+    outer, inner = ran.document["points"]
+    assert (outer["name"], inner["name"], outer["planned"], inner["planned"]) == ("outer", "inner", 30, 30)
+    (hop,) = ran.document["hops"]
+    assert (hop["outer"], hop["inner"], hop["n"]) == ("outer", "inner", 30)
+    low_ns, high_ns = hop["typical"]["interval_ns"]
+    assert low_ns <= hop["typical"]["value_ns"] <= high_ns
+    # Each round begins with the other point.
+    order = [each["dimensions"]["point"] for each in sorted(ran.interactions, key=lambda each: each["start_ns"])]
+    assert order[:6] == ["outer", "inner", "inner", "outer", "outer", "inner"]
+
+
+def test_on_time_counts_to_the_mark_that_was_asked_for(server: str, tmp_path: Path):
+    model = "mock-t5-i20-n8-r3"
+    first = measure(tmp_path, *some(server, model), "--within", "40ms", "--to", "first_token")
+    assert first.document["on_time"]["share"] > 0.9
+    shown = measure(tmp_path, *some(server, model), "--within", "40ms")  # to the first output, at 65 ms
+    assert shown.document["on_time"]["share"] == 0
+    (moment,) = shown.document["report"]["moments"]
+    assert moment["verdict"] == "FAIL"
+
+
+def test_a_budget_from_a_preset(server: str, tmp_path: Path):
+    ran = measure(tmp_path, *some(server, "mock-t5-n2"), "--budget", "chat")
+    (moment,) = ran.document["report"]["moments"]
+    assert (moment["moment"], moment["budget"]["limit_ns"]) == ("chat", NS_PER_S)
+    assert ran.document["on_time"]["share"] == 1
+
+
+# What is kept, and what is not
+
+
+def test_nothing_of_what_was_asked_is_kept_and_no_key(server: str, tmp_path: Path):
+    secret, words = "sk-very-secret", "a very private question"
+    ran = measure(tmp_path, *some(server, "mock"), "--prompt", words, env={"OUTLAY_API_KEY": secret})
+    held = ran.log.read_text() + ran.out + ran.err
+    assert secret not in held
+    assert words not in held
+
+
+def test_ids_are_trace_ids_that_the_server_got(server: str, tmp_path: Path):
+    ran = measure(tmp_path, *some(server, "mock"))
+    ids = {each["id"] for each in ran.interactions}
+    assert len(ids) == 20
+    assert all(len(each) == 32 and int(each, 16) for each in ids)
+    assert ids <= truth(server).keys()
+
+
+def test_a_full_disk_costs_the_log_and_not_the_numbers(server: str, tmp_path: Path):
+    ran = measure(tmp_path, *some(server, "mock"), log="/dev/full")
+    assert ran.code == 2
+    assert json.loads(ran.out)["points"][0]["outcomes"] == {"ok": 20}
+    assert "/dev/full: No space left on device" in ran.err
+
+
+def test_a_log_that_cannot_be_made_is_said_before_anything_is_sent(server: str, tmp_path: Path):
+    ran = measure(tmp_path, *some(server, "mock"), log=str(tmp_path / "none" / "x.jsonl"))
+    assert refused_in_one_line(ran).endswith("none/x.jsonl: No such file or directory")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_keeps_what_was_measured(server: str, tmp_path: Path, number: int):
+    log = tmp_path / "run.jsonl"
+    command = [*OUTLAY, "measure", server, "--model", "mock-t5-n2", "--rate", "100", "--log", str(log), "--json"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(), start_new_session=True
+    ) as process:
+        while not (log.exists() and log.stat().st_size > 5000):
+            time.sleep(0.02)
+        # A terminal sends it to all processes of the group.
+        os.killpg(process.pid, number) if number == signal.SIGINT else process.send_signal(number)
+        out, err = process.communicate(timeout=20)
+    ran = Ran(process.returncode, out, err, log)
+    assert (ran.code, ran.document["stopped"]) == (130, True)
+    assert ran.point["outcomes"]["ok"] >= 5
+    assert CliRunner().invoke(app, ["explain", str(log)]).exit_code == 0
+
+
+def test_a_sender_that_dies_is_said(server: str, tmp_path: Path):
+    log = tmp_path / "run.jsonl"
+    command = [*OUTLAY, "measure", server, "--model", "mock-t5-n2", "--rate", "100", "--log", str(log)]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
+    ) as process:
+        while not (log.exists() and log.stat().st_size > 5000):
+            time.sleep(0.02)
+        (child,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        os.kill(int(child), signal.SIGKILL)
+        _, err = process.communicate(timeout=20)
+    assert process.returncode == 4
+    assert err == "outlay: a sender process died; what came back until then is in the log\n"
+    assert CliRunner().invoke(app, ["explain", str(log)]).exit_code == 0
+
+
+# On a terminal
+
+
+def test_the_live_view_fits_and_leaves_nothing_behind(server: str, tmp_path: Path):
+    command = [
+        *OUTLAY,
+        "measure",
+        server,
+        "--model",
+        "mock-t5-n2",
+        "--rate",
+        "100",
+        "--duration",
+        "1s",
+        "--within",
+        "1s",
+    ]
+    screen, other = pty.openpty()
+    with subprocess.Popen(
+        [*command, "--log", str(tmp_path / "x")], stdout=subprocess.PIPE, stderr=other, env=environment(TERM="xterm")
+    ) as process:
+        os.close(other)
+        seen = b""
+        while True:
+            try:
+                piece = os.read(screen, 4096)
+            except OSError:
+                break
+            if not piece:
+                break
+            seen += piece
+        process.communicate(timeout=20)
+    os.close(screen)
+    text = seen.decode()
+    assert "back" in text
+    assert "on time" in text
+    assert "Log:" in text
+
+
+def test_no_live_view_where_nobody_watches(server: str, tmp_path: Path):
+    ran = measure(tmp_path, *some(server, "mock"), as_json=False)
+    assert ran.err == f"Log: {ran.log} (outlay explain {ran.log})\n"
+    assert max(map(len, ran.out.splitlines())) <= 80
