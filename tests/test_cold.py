@@ -11,7 +11,11 @@ from outlay.units import NS_PER_MS, NS_PER_S
 
 def labelled(*requests: tuple[float, dict[str, object]], pauses_s: tuple[float, ...] = ()) -> list[str]:
     labels = Labels([round(pause * NS_PER_S) for pause in pauses_s])
-    return [labels.label(round(at_s * NS_PER_S), **options) for at_s, options in requests]  # type: ignore[arg-type]
+    # Each takes half a second.
+    return [
+        labels.label(round(at_s * NS_PER_S), round((at_s + 0.5) * NS_PER_S), **options)  # type: ignore[arg-type]
+        for at_s, options in requests
+    ]
 
 
 KEPT: dict[str, object] = {"reused": True}
@@ -24,7 +28,8 @@ def test_the_first_three_may_meet_anything_cold():
 
 def test_a_pause_is_called_by_the_longest_that_it_was():
     begin = [(0, KEPT)] * 3
-    later = [(20, KEPT), (51, KEPT), (400, NEW), (401, KEPT)]
+    # 30.0 s pass between the end at 20.5 s and 50.5 s, and less between 0.5 s and 20 s.
+    later = [(20, KEPT), (50.5, KEPT), (400, NEW), (401, KEPT)]
     found = labelled(*begin, *later, pauses_s=(30, 300))
     assert found[3:] == [WARM, "idle 30.0 s", "idle 300 s", WARM]
 

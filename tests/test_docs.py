@@ -8,6 +8,7 @@ import glob
 import json
 import re
 import shlex
+import subprocess
 import sys
 import tempfile
 import tomllib
@@ -25,23 +26,30 @@ from outlay import assembly, clocks, cohort, engines, mapping, quantiles, sketch
 from outlay.budget import THRESHOLDS, Budget, Match, Moment, Share
 from outlay.cli import FAIL, INTERRUPTED, OK, REFUSED, UNDECIDED, USAGE, run
 from outlay.cli.app import app
+from outlay.cold import ClassEffect
 from outlay.explain import Question, build, build_report, gather
 from outlay.formats.log import VERSION as LOG_VERSION
 from outlay.formats.log import parse_lines
 from outlay.formats.reading import known_formats
 from outlay.formats.spec import load_spec, preset_names
 from outlay.generator import INVALID, GeneratorVerdict, Reason, Slope, Stall
+from outlay.hops import Cost, HopCost
 from outlay.interaction import NOTE_KINDS, OUTCOMES, Interaction, Mark, Note, Outcome, Span
 from outlay.load import Bound, Load
+from outlay.measurement import EngineSeen, Measurement, Point, Series
+from outlay.network import Network, Round
 from outlay.render.machine import VERSION as REPORT_VERSION
 from outlay.render.machine import to_dict
-from outlay.report import Report, Source
+from outlay.render.measured_machine import VERSION as MEASURE_VERSION
+from outlay.render.measured_machine import to_dict_of
+from outlay.report import OnTime, Percentile, Report, Source
 from outlay.stages import STAGES, TERMS, USER_COMPONENT, entry, stage_names, term_of
 from outlay.units import NS_PER_MS, NS_PER_S, format_duration
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (*(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")), *sorted(ROOT.glob("docs/*.md")))
 WRITE = "python tests/test_docs.py --write"
+MOCK = (sys.executable, "-m", "outlay.lab.mockllm")
 
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
@@ -488,6 +496,98 @@ def keys_told(section: str) -> set[str]:
 def test_every_key_of_the_report_is_told_and_no_other() -> None:
     section = sections(text_of("docs/formats.md"), 2)[f"The report as JSON: `{REPORT_VERSION}`"]
     assert keys_told(section) == set(keys_of(to_dict(everything())))
+
+
+def measurement() -> Measurement:
+    """A measured run in which every key of the contract occurs."""
+    percentiles = (
+        Percentile(level=50, value_ns=1, interval_ns=(1, None)),
+        Percentile(level=99, value_ns=None, why="p99 needs 299 requests, there are 1"),
+    )
+    bound = Bound(level=50, low_ns=1, high_ns=2)
+    series = Series(name="ttft", n=1, failures_count=True, percentiles=percentiles, bounds=(bound,))
+    network = Network(
+        floor_ns=1,
+        sent=1,
+        fresh=1,
+        setup=(Round(name="tls", n=1, p50_ns=1, p99_ns=1, rounds=1),),
+        retransmitted=0,
+        reported=1,
+        server_p50_ns=1,
+    )
+    point = Point(
+        name="p",
+        address="http://p/",
+        planned=1,
+        unfinished=0,
+        outcomes={"ok": 1},
+        reasons={"status 500": 1},
+        series=(series,),
+        network=network,
+    )
+    costs = {95.0: Cost(value_ns=1, interval_ns=(1, 2), why="told"), 99.0: Cost(value_ns=None, why="too few")}
+    return Measurement(
+        plan="one",
+        loads=(load(),),
+        points=(point,),
+        hops=(HopCost(outer="a", inner="b", n=1, outer_failed=0, inner_failed=0, typical=costs[95.0], tail=costs),),
+        cold=(ClassEffect(name="first", n=1, share=1, p50_ns=1, p99_ns=1, p99_without_ns=1, tail_share=1, per_hour=1),),
+        engine=EngineSeen(engine="vLLM", largest={"waiting": 1}, mean_ns={"queue": 1}, missing=("cache",), pages=2),
+        on_time=OnTime(share=1, interval=(0, 1), over=0),
+        within_ns=1,
+        warm_up=1,
+        warm_up_p50_ns=1,
+        notes={"a stream that came whole": 1},
+        report=everything(),
+    )
+
+
+# Objects of a measured run whose keys are names, and names under which the same object stands several times.
+MEASURED_FREE = {"points[].outcomes", "points[].reasons", "engine.largest", "engine.mean_ns", "notes", "report"}
+MEASURED_NAMED = {"points[].series.ttft": "points[].series.NAME", "hops[].tail.p95": "hops[].tail.NAME"}
+
+
+def test_every_key_of_a_measured_run_is_told_and_no_other() -> None:
+    section = sections(text_of("docs/formats.md"), 2)[f"A measured run as JSON: `{MEASURE_VERSION}`"]
+    document = to_dict_of(measurement())
+    found = set()
+    for key in keys_of(document):
+        if any(key.startswith((f"{free}.", f"{free}[")) for free in MEASURED_FREE):
+            continue
+        for named, general in MEASURED_NAMED.items():
+            key = key.replace("hops[].tail.p99", "hops[].tail.p95").replace(named, general)  # noqa: PLW2901
+        found.add(key)
+    told = {re.sub(r"p[0-9.]+_", "pNN_", key) for key in keys_told(section)}
+    assert told == found - {"points[].series.NAME", "hops[].tail.NAME"}
+
+
+@pages
+def test_examples_that_need_a_server_run_against_one(page: Path) -> None:
+    commands = [
+        step.command
+        for fence in _FENCE.finditer(page.read_text())
+        if fence["why"] == "needs a server"
+        for step in steps_of(fence)
+        if step.runs
+    ]
+    if not commands:
+        return
+    with workspace(), subprocess.Popen(MOCK, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            address = server.stdout.readline().strip()
+            for command in commands:
+                words = shlex.split(command.replace("http://localhost:8000", address), comments=True)
+                # What a reader waits for half a minute is enough in one second here.
+                words = [
+                    "1s" if before == "--duration" else word for before, word in zip(["", *words], words, strict=False)
+                ]
+                done = subprocess.run(
+                    [sys.executable, "-m", *words], capture_output=True, text=True, timeout=60, check=False
+                )
+                assert done.returncode == OK, done.stderr
+        finally:
+            server.terminate()
 
 
 def test_every_key_of_the_budget_is_told_and_no_other() -> None:

@@ -46,6 +46,13 @@ def test_the_stalls_of_a_server_are_found_and_nothing_else(seed: int):
         assert stall.due == sum(each.written_ns < stall.to_ns <= each.ended_ns for each in requests)
 
 
+def test_a_run_that_begins_in_a_stall():
+    """The first request is written 0.6 s before its end, and nothing had come before."""
+    requests = streams(STALLS, [9_400 * NS_PER_MS + start_ns for start_ns in poisson(40, 5, 1)])
+    (stall,) = silences(requests)
+    assert (stall.from_ns, stall.to_ns) == (requests[0].written_ns, 10 * NS_PER_S)
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_without_a_stall_nothing_is_found(seed: int):
     assert silences(streams(Script(), poisson(40, 29, seed))) == ()

@@ -37,7 +37,7 @@ _SECONDS_PER_HOUR = 3600
 
 
 class Labels:
-    """Labels the requests to one place, in order of their sends. `pauses_ns` are the lengths that count as a pause."""
+    """Labels the requests to one place, in the order in which they ended. `pauses_ns` are the lengths that count as a pause."""
 
     __slots__ = ("_count", "_last_ns", "_pauses_ns", "_shapes")
 
@@ -47,12 +47,15 @@ class Labels:
         self._last_ns: int | None = None
         self._shapes: set[int] = set()
 
-    def label(self, at_ns: int, *, reused: bool, input_size: int | None = None, declared: bool = False) -> str:
-        """The class of a request that was sent at `at_ns`; a kept connection is `reused`.
+    def label(
+        self, sent_ns: int, over_ns: int, *, reused: bool, input_size: int | None = None, declared: bool = False
+    ) -> str:
+        """The class of a request, from when it was sent to when it was over; a kept connection is `reused`.
 
-        One after a pause is called by the longest of them that it was, such as `idle 30.0 s`.
+        A pause is the time in which nothing was under way. A request after one is called by the longest of them that
+        it was, such as `idle 30.0 s`.
         """
-        passed_ns = 0 if self._last_ns is None else at_ns - self._last_ns
+        passed_ns = 0 if self._last_ns is None else sent_ns - self._last_ns
         pause_ns = max((each for each in self._pauses_ns if each <= passed_ns), default=None)
         shape = None if input_size is None else input_size.bit_length()
         new_shape = shape is not None and shape not in self._shapes
@@ -64,7 +67,7 @@ class Labels:
             "connection": not reused,
         }
         self._count += 1
-        self._last_ns = at_ns if self._last_ns is None else max(at_ns, self._last_ns)
+        self._last_ns = over_ns if self._last_ns is None else max(over_ns, self._last_ns)
         if shape is not None:
             self._shapes.add(shape)
         name = next((name for name in CLASSES if fits.get(name)), WARM)

@@ -51,8 +51,7 @@ def silences(requests: Sequence[Waited]) -> tuple[Stall, ...]:
     usual = _usual_ns(requests)
     found = []
     for begin_ns, end_ns in _long(arrived, written, ended):
-        outstanding = int(np.searchsorted(written, begin_ns, "right") - np.searchsorted(ended, begin_ns, "right"))
-        if outstanding >= DUE and _overdue(requests, begin_ns, end_ns, usual) >= DUE:
+        if _overdue(requests, begin_ns, end_ns, usual) >= DUE:
             last = end_ns > arrived[-1]
             over = np.searchsorted(ended, begin_ns, "right") if last else np.searchsorted(ended, end_ns, "left")
             due = int(np.searchsorted(written, end_ns, "left") - over)
@@ -72,7 +71,8 @@ def _long(
     begins = np.concatenate([written[:1], arrived])
     ends = np.concatenate([arrived, [max(ended[-1], arrived[-1])]])
     gaps = ends - begins
-    busy = np.searchsorted(written, begins, "right") - np.searchsorted(ended, begins, "right") >= DUE
+    # Nothing is over within a gap, except what was given up in it.
+    busy = np.searchsorted(written, ends, "left") - np.searchsorted(ended, begins, "right") >= DUE
     if not busy.any():
         return ()
     threshold = max(STALL_NS, FAR * float(np.quantile(gaps[busy], 0.9)))
@@ -88,12 +88,11 @@ def _usual_ns(requests: Sequence[Waited]) -> tuple[float, float]:
 
 
 def _overdue(requests: Sequence[Waited], begin_ns: int, end_ns: int, usual_ns: tuple[float, float]) -> int:
-    """How many requests that waited at the begin had waited far longer than is usual when it ended, or they did."""
+    """How many requests had by the end, or when they were given up before it, waited far longer than is usual."""
     first_ns, gap_ns = usual_ns
     count = 0
     for each in requests:
-        # Whatever ended in a silence was given up in it.
-        if each.written_ns <= begin_ns < each.ended_ns:
+        if each.written_ns < end_ns and each.ended_ns > begin_ns:
             place = bisect_right(each.arrived_ns, begin_ns)
             since_ns, allowed_ns = (each.arrived_ns[place - 1], gap_ns) if place else (each.written_ns, first_ns)
             count += min(end_ns, each.ended_ns) - since_ns > OVERDUE * allowed_ns

@@ -263,16 +263,21 @@ def load_of(
 
 
 def _judged(requests: Sequence[Observed], health: SenderHealth) -> GeneratorVerdict:
-    responded = np.sort(responses(requests, RESPONSES[END_TO_END]))
-    middle = nearest_rank(0.5, len(responded))
-    p50_ns = None if middle is None else float(responded[middle - 1])
+    """Lateness may be so much of the shortest latency that is told: what spoils no total may spoil a first token."""
+    medians = [_median_ns(responses(requests, instant)) for instant in RESPONSES.values()]
     return verdict(
         [seen.intended_ns for seen in requests],
         [seen.begun_ns for seen in requests],
-        response_p50_ns=int(p50_ns) if p50_ns is not None and np.isfinite(p50_ns) else None,
+        response_p50_ns=min((each for each in medians if each is not None), default=None),
         cpu_share=health.cpu_share,
         longest_stall_ns=health.longest_stall_ns,
     )
+
+
+def _median_ns(values_ns: NDArray[np.float64]) -> int | None:
+    rank = nearest_rank(0.5, len(values_ns))
+    middle = NEVER if rank is None else float(np.sort(values_ns)[rank - 1])
+    return int(middle) if np.isfinite(middle) else None
 
 
 def _sender_stalls(requests: Sequence[Observed]) -> tuple[Stall, ...]:

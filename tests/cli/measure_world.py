@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import statistics
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -58,6 +59,11 @@ class Ran:
     @property
     def interactions(self) -> list[dict[str, Any]]:
         return [line for line in self._lines() if line["outlay"] == "interaction/1"]
+
+    def p50_ns(self, mark: str) -> float:
+        """The median from the intended start to a mark, of those that have it; the report may have refused it."""
+        took = [at_ns - each["start_ns"] for each in self.interactions if (at_ns := instant(each, mark)) is not None]
+        return statistics.median(took)
 
     @property
     def loads(self) -> list[dict[str, Any]]:

@@ -40,11 +40,9 @@ def ok(ran: Ran) -> bool:
 def test_streams_of_each_api(server: str, tmp_path: Path, path: str):
     ran = measure(tmp_path, *some(f"{server}{path}", "mock-t5-i1-n8"))
     assert ok(ran)
-    series = ran.point["series"]
-    assert series["ttft"]["p50_ns"] >= 5 * NS_PER_MS
+    assert ran.p50_ns("first_token") >= 5 * NS_PER_MS
     # Seven gaps of a millisecond after the first token.
-    assert series["end_to_end"]["p50_ns"] >= 12 * NS_PER_MS
-    assert series["per_token"]["p50_ns"] == pytest.approx(NS_PER_MS, rel=0.3)
+    assert ran.p50_ns("last_token") >= 12 * NS_PER_MS
     assert {each["sizes"]["output_tokens"] for each in ran.interactions} == {8}
 
 
@@ -85,16 +83,16 @@ def test_intended_starts_are_the_schedule(server: str, tmp_path: Path):
 def test_odd_frames_do_not_move_the_first_token(server: str, tmp_path: Path, model: str, first_ms: int, output_ms: int):
     ran = measure(tmp_path, *some(server, model))
     assert ok(ran)
-    series = ran.point["series"]
-    assert first_ms * NS_PER_MS <= series["ttft"]["p50_ns"] < (first_ms + 15) * NS_PER_MS
-    assert output_ms * NS_PER_MS <= series["first_output"]["p50_ns"] < (output_ms + 15) * NS_PER_MS
+    assert first_ms * NS_PER_MS <= ran.p50_ns("first_token") < (first_ms + 15) * NS_PER_MS
+    assert output_ms * NS_PER_MS <= ran.p50_ns("first_output_token") < (output_ms + 15) * NS_PER_MS
 
 
 def test_an_answer_at_once_has_no_first_token(server: str, tmp_path: Path):
     ran = measure(tmp_path, *some(server, "mock-t5-i1-n8"), "--whole")
     assert ok(ran)
     assert "ttft" not in ran.point["series"]
-    assert ran.point["series"]["end_to_end"]["p50_ns"] >= 12 * NS_PER_MS
+    assert all(instant(each, "first_token") is None for each in ran.interactions)
+    assert ran.p50_ns("last_byte") >= 12 * NS_PER_MS
     # The server says what it took: that is its own row, and the rest is network.
     assert ran.point["network"]["reported"] == 20
 
@@ -107,9 +105,8 @@ def test_speech_counts_to_the_first_sound(server: str, tmp_path: Path):
     """20 ms of sound a token, the first 100 ms of it silent: the sixth token holds the first sound, 5 gaps later."""
     ran = measure(tmp_path, *some(f"{server}/v1/audio/speech", "mock-t10-i4-n10-q100"))
     assert ok(ran)
-    series = ran.point["series"]
-    assert series["ttft"]["p50_ns"] >= 10 * NS_PER_MS
-    assert series["first_output"]["p50_ns"] >= 30 * NS_PER_MS
+    assert 10 * NS_PER_MS <= ran.p50_ns("first_token") < 30 * NS_PER_MS
+    assert ran.p50_ns("first_output_token") >= 30 * NS_PER_MS
     assert {each["moment"] for each in ran.interactions} == {"speech"}
 
 
@@ -120,15 +117,15 @@ def test_a_recording_is_transcribed(server: str, tmp_path: Path):
     url = f"{server}/v1/audio/transcriptions"
     ran = measure(tmp_path, *some(url, "mock-t5-i1-n4"), "--file", "a.wav")
     assert ok(ran)
-    assert ran.point["series"]["ttft"]["p50_ns"] >= 5 * NS_PER_MS
+    assert ran.p50_ns("first_token") >= 5 * NS_PER_MS
     assert refused_in_one_line(measure(tmp_path, *some(url, "mock"))) == "a transcription needs a file with speech"
 
 
 def test_turns_on_a_websocket(server: str, tmp_path: Path):
     ran = measure(tmp_path, *some(server.replace("http", "ws") + "/v1/realtime", "mock-t5-i1-n8"))
     assert ok(ran)
-    assert ran.point["series"]["first_output"]["p50_ns"] >= 5 * NS_PER_MS
-    assert ran.point["series"]["end_to_end"]["p50_ns"] >= 12 * NS_PER_MS
+    assert ran.p50_ns("first_output_token") >= 5 * NS_PER_MS
+    assert ran.p50_ns("last_token") >= 12 * NS_PER_MS
     assert any(instant(each, "upgraded") for each in ran.interactions)
 
 
@@ -138,7 +135,7 @@ def test_a_body_of_ones_own(server: str, tmp_path: Path):
     url = f"{server}/v1/chat/completions"
     ran = measure(tmp_path, *some(url, "mock-t5-i1-n4"), "--api", "http", "--body", "body.json")
     assert ok(ran)
-    assert ran.point["series"]["ttft"]["p50_ns"] >= 5 * NS_PER_MS
+    assert ran.p50_ns("first_token") >= 5 * NS_PER_MS
 
 
 def test_tls_with_an_authority_of_ones_own_and_without(tmp_path: Path):
@@ -178,7 +175,7 @@ def test_failures_are_results_with_a_reason(server: str, tmp_path: Path, model: 
     assert ran.code == 4  # nobody got an answer
     assert ran.point["outcomes"] == {outcome: 20}
     assert all(why in each for each in ran.point["reasons"])
-    assert ran.point["series"]["end_to_end"]["p50_ns"] == "inf"
+    assert ran.point["series"]["end_to_end"].get("p50_ns", "inf") == "inf"
 
 
 def test_whoever_waits_too_long_has_failed(server: str, tmp_path: Path):
@@ -200,8 +197,8 @@ def test_nobody_listens(tmp_path: Path):
 def test_waiting_at_the_server_is_response_and_waiting_for_a_connection_is_lateness(server: str, tmp_path: Path):
     """20 requests in 0.1 s, 30 ms each, one at a time: the last is answered after 0.6 s at the earliest."""
     queued = measure(tmp_path, *some(server, "mock-t30-n1-slots1"))
-    # That the first of so few are sent a millisecond late in a busy test is no matter here.
-    assert "bounds" not in queued.point["series"]["end_to_end"] or queued.document["verdict"] != "VALID"
+    assert max(instant(each, "begun") - each["start_ns"] for each in queued.interactions) < 400 * NS_PER_MS
+    assert max(each["end_ns"] - each["start_ns"] for each in queued.interactions) >= 500 * NS_PER_MS
     pooled = measure(tmp_path, *some(server, "mock-t30-n1"), "--connections", "1")
     assert pooled.code == 4
     assert pooled.document["verdict"] == "INVALID"
@@ -220,16 +217,15 @@ def test_of_an_invalid_load_no_percentile_is_printed(server: str, tmp_path: Path
     assert "INVALID" in verdict
     assert "lies in" in ran.out
     assert "Where the time goes" not in ran.out
-    assert "at p50" not in "\n".join(
-        line for line in rest if "late" not in line and "µs at p50" not in line and "connect" not in line
-    )
+    # A row of percentiles would begin like this; those of bounds have a range in each cell.
+    assert [line for line in rest if line.startswith("  end to end") and " to " not in line] == []
     shown = CliRunner(env={"NO_COLOR": "1", "COLUMNS": "80"}).invoke(app, ["explain", str(ran.log)])
     assert "INVALID" in shown.stdout
     assert "refused" in shown.stdout
 
 
 def test_a_load_stands_in_the_log_and_explain_tells_it(server: str, tmp_path: Path):
-    ran = measure(tmp_path, *some(server, "mock-t5"), "--site", "lon", "--dim", "version=7")
+    ran = measure(tmp_path, *some(server, "mock-t500"), "--site", "lon", "--dim", "version=7")
     (load,) = ran.loads
     assert (load["tool"], load["requests"], load["dimensions"]) == ("outlay", 20, {"site": "lon", "version": "7"})
     outcome = CliRunner().invoke(app, ["explain", str(ran.log), "--json", "--by", "site"])
@@ -237,7 +233,7 @@ def test_a_load_stands_in_the_log_and_explain_tells_it(server: str, tmp_path: Pa
     (told,) = report["loads"]
     assert told["verdict"] == ran.document["verdict"]
     (moment,) = report["moments"]
-    assert moment["total"].get("p50_ns") == ran.point["series"]["end_to_end"].get("p50_ns")
+    assert moment["total"]["p50_ns"] == ran.point["series"]["end_to_end"]["p50_ns"]
     assert [row["key"] for row in moment["cohorts"]] == [{"site": "lon"}]
 
 
@@ -305,7 +301,7 @@ def test_the_warm_up_is_kept_apart(server: str, tmp_path: Path):
 
 
 def test_requests_after_a_pause_are_a_class(server: str, tmp_path: Path):
-    ran = measure(tmp_path, *some(server, "mock-t1-n1"), "--idle", "200ms,100ms")
+    ran = measure(tmp_path, *some(server, "mock-t500-n1"), "--idle", "200ms,100ms")
     assert ran.point["planned"] == 22
     labels = [each["dimensions"]["cold"] for each in ran.interactions]
     assert (labels.count("idle 200 ms"), labels.count("idle 100 ms")) == (1, 1)
@@ -313,10 +309,9 @@ def test_requests_after_a_pause_are_a_class(server: str, tmp_path: Path):
 
 
 def test_what_a_hop_costs(server: str, tmp_path: Path):
-    """Two points on one server; the outer one's model takes 10 ms longer."""
-    (tmp_path / "body.json").write_text('{"model": "mock-t5-n1"}')
-    asked = ("--path", f"outer={server}", "--path", f"inner={server}", "--model", "mock-t5-n1")
-    ran = measure(tmp_path, *asked, "--rate", "100", "--requests", "60", "--arrivals", "constant")
+    """Two points on one server: there is no hop, but its cost is measured."""
+    asked = ("--path", f"outer={server}", "--path", f"inner={server}", "--model", "mock-t500-n1")
+    ran = measure(tmp_path, *asked, "--rate", "200", "--requests", "60", "--arrivals", "constant")
     outer, inner = ran.document["points"]
     assert (outer["name"], inner["name"], outer["planned"], inner["planned"]) == ("outer", "inner", 30, 30)
     (hop,) = ran.document["hops"]
@@ -329,17 +324,17 @@ def test_what_a_hop_costs(server: str, tmp_path: Path):
 
 
 def test_on_time_counts_to_the_mark_that_was_asked_for(server: str, tmp_path: Path):
-    model = "mock-t5-i20-n8-r3"
-    first = measure(tmp_path, *some(server, model), "--within", "40ms", "--to", "first_token")
-    assert first.document["on_time"]["share"] > 0.9
-    shown = measure(tmp_path, *some(server, model), "--within", "40ms")  # to the first output, at 65 ms
+    model = "mock-t500-i100-n4-r3"
+    first = measure(tmp_path, *some(server, model), "--within", "700ms", "--to", "first_token")
+    assert first.document["on_time"]["share"] == 1
+    shown = measure(tmp_path, *some(server, model), "--within", "700ms")  # to the first output, at 800 ms
     assert shown.document["on_time"]["share"] == 0
     (moment,) = shown.document["report"]["moments"]
     assert moment["verdict"] == "FAIL"
 
 
 def test_a_budget_from_a_preset(server: str, tmp_path: Path):
-    ran = measure(tmp_path, *some(server, "mock-t5-n2"), "--budget", "chat")
+    ran = measure(tmp_path, *some(server, "mock-t500-n2"), "--budget", "chat")
     (moment,) = ran.document["report"]["moments"]
     assert (moment["moment"], moment["budget"]["limit_ns"]) == ("chat", NS_PER_S)
     assert ran.document["on_time"]["share"] == 1

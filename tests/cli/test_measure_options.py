@@ -146,9 +146,7 @@ def test_a_limit_counts_to_the_first_output_unless_told_otherwise():
 
 def test_a_moment_of_an_outlay_yaml_in_this_folder(tmp_path: Path):
     (tmp_path / "outlay.yaml").write_text(
-        "moments:\n"
-        "  reply: {to: first_token, within: 2s, percentile: 90}\n"
-        "  other: {within: 1s, percentile: 99}\n"
+        "moments:\n  reply: {to: first_token, within: 2s, percentile: 90}\n  other: {within: 1s, percentile: 99}\n"
     )
     judged = judged_of(job("--moment", "reply"))
     assert (judged.moment.name, judged.within_ns, judged.moment.end) == ("reply", 2 * NS_PER_S, "first_token")

@@ -121,6 +121,7 @@ class Recorder:
         parts = {} if seen.reported is None else seen.reported.parts
         return self._labels[place].label(
             seen.begun_ns or seen.intended_ns,
+            seen.over_ns or seen.intended_ns,
             reused=seen.reused,
             input_size=seen.input_tokens,
             declared=parts.get("queue.cold_start", 0) > 0,

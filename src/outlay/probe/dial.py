@@ -5,6 +5,7 @@ import ipaddress
 import socket
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from time import monotonic_ns
@@ -26,6 +27,15 @@ class Dialled:
     target: int
     done: Callable[[Any, int, Exchange, bool], None]
     lost: Callable[[Any, int], None]
+
+
+def prepare(target: Target) -> None:
+    """Load what connections to the target will need, before there is anything to be late for."""
+    if target.upgrade:
+        import outlay.probe.websocket  # noqa: F401 - loaded only where it is needed
+    if target.tls is not None:
+        with suppress(OSError):  # each connection will say so
+            tls_context(target.tls)
 
 
 async def dial(loop: asyncio.AbstractEventLoop, target: Target, exchange: Exchange, dialled: Dialled) -> Connection:

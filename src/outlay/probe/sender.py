@@ -19,7 +19,7 @@ from typing import cast
 import uvloop
 
 from outlay.probe.connection import Connection
-from outlay.probe.dial import Dialled, dial
+from outlay.probe.dial import Dialled, dial, prepare
 from outlay.probe.exchange import Exchange, Failure
 from outlay.probe.orders import ORDER, Bye, Finish, Frames, Health, Order, Ready, Setup, Shot, Shots, Word, frame
 from outlay.probe.timer import Timer
@@ -327,4 +327,6 @@ def serve(setup: Setup, line: socket.socket, not_ours: Sequence[socket.socket]) 
         os.setpriority(os.PRIO_PROCESS, 0, _PRIORITY)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    for target in setup.targets:
+        prepare(target)
     uvloop.run(_serve(setup, line))
