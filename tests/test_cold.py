@@ -82,7 +82,9 @@ def test_failures_are_never_and_belong_to_their_class():
     assert connection.p99_without_ns == NS_PER_MS
 
 
-@pytest.mark.parametrize("totals", [[], [1.0] * 19, [math.inf] * 40, [5.0] * 40, list(map(float, range(40)))])
+@pytest.mark.parametrize(
+    "totals", [[], [1.0] * 19, [math.inf] * 40, [5.0] * 40, [6.0] + [5.0] * 40, list(map(float, range(40)))]
+)
 def test_nothing_leads_where_nothing_stands_out(totals: list[float]):
     assert leading_slow(totals) == 0
 

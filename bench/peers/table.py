@@ -11,9 +11,13 @@ What = Literal["ttft", "e2e", "gap", "mean_gap"]
 
 
 def tables(records: Sequence[Record]) -> str:
-    """One table a scenario that was run, and what failed."""
+    """One table a scenario that was run, apart for each kind of server; then what failed."""
     kept = [record for record in records if record.error is None]
-    parts = [draw(kept) for draw in (_accuracy, _rates, _of_itself, _stalls, _versions)]
+    parts = [
+        draw([record for record in kept if record.server == server])
+        for server in dict.fromkeys(record.server for record in kept)
+        for draw in (_accuracy, _rates, _of_itself, _stalls, _circumstances)
+    ]
     failed = [f"- {_title(record)}: {record.error}" for record in records if record.error is not None]
     return "\n".join(part for part in (*parts, "\n".join(failed)) if part)
 
@@ -72,16 +76,12 @@ def _stalls(records: Sequence[Record]) -> str:
     )
 
 
-def _versions(records: Sequence[Record]) -> str:
+def _circumstances(records: Sequence[Record]) -> str:
     versions = sorted({f"{record.tool} {record.version}" for record in records})
-    if not versions:
-        return ""
-    servers = sorted(
-        {f"{record.server}{'' if record.realtime else ' without real-time priority'}" for record in records}
-    )
+    lowly = "" if all(record.realtime for record in records) else ", without real-time priority"
     others = [record.others_cores for record in records if record.others_cores is not None]
-    busy = f"Cores that anything else kept busy: {median(others):.2f} (up to {max(others):.2f})." if others else ""
-    return f"\n{', '.join(versions)}. Server: {', '.join(servers)}. {busy}\n"
+    busy = f" Cores that anything else kept busy: {median(others):.2f} (up to {max(others):.2f})." if others else ""
+    return f"\n{', '.join(versions)}. Server: {records[0].server}{lowly}.{busy}\n"
 
 
 def _by_rate(records: Sequence[Record], title: str, cell: Callable[[Sequence[Record]], str]) -> str:

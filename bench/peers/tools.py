@@ -83,7 +83,7 @@ def _read_outlay(folder: Path) -> Said:
     report = _json(folder / "stdout")
     (point,) = report["points"]
     load = report["report"]["loads"][0]
-    first, ends = _log(folder / "run.jsonl")
+    first, ends = _log(folder / "run.jsonl", load["moment"])
     late_ns = load["lateness"].get("p99_ns")
     return Said(
         figures=Figures(
@@ -109,12 +109,14 @@ def _on_monotonic(silence: dict[str, int]) -> Span:
     return Span(from_ns=silence["from_ns"] - shift_ns, to_ns=silence.get("to_ns", MAX_NS) - shift_ns)
 
 
-def _log(path: Path) -> tuple[Spread, Spread]:
-    """Times to the first token and to the end in the log of a run, both from when the request was due."""
+def _log(path: Path, moment: str) -> tuple[Spread, Spread]:
+    """Times to the first token and to the end in the log of a run, from when a request was due, without a warm-up."""
     first, ends = [], []
     with path.open("rb") as lines:
         for item in parse_lines(lines):
-            if not isinstance(item, Interaction) or item.outcome != "ok" or item.start_ns is None:
+            if not isinstance(item, Interaction) or item.moment != moment or item.outcome != "ok":
+                continue
+            if item.start_ns is None:
                 continue
             first += [mark.at_ns - item.start_ns for mark in item.marks if mark.name == "first_token"]
             ends += [item.end_ns - item.start_ns] if item.end_ns is not None else []

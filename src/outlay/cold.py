@@ -32,12 +32,15 @@ CLASSES: Mapping[str, str] = {
 }
 
 FIRST = 3
+
+SLOWER = 1.5
+
 _Values = NDArray[np.float64]
 _SECONDS_PER_HOUR = 3600
 
 
 class Labels:
-    """Labels the requests to one place, in the order in which they ended. `pauses_ns` are the lengths that count as a pause."""
+    """Labels the requests to one place, in the order in which they ended. `pauses_ns` are how long pauses may be."""
 
     __slots__ = ("_count", "_last_ns", "_pauses_ns", "_shapes")
 
@@ -111,8 +114,9 @@ def with_and_without(totals_ns: Sequence[float], labels: Sequence[str], passed_n
 
 
 def leading_slow(totals_ns: Sequence[float]) -> int:
-    """How many requests at the begin lie above Q3 + 3 IQR of all after them: a cold start that nobody declares.
+    """How many requests at the begin were far slower than all after them: a cold start that nobody declares.
 
+    Far slower is above Q3 + 3 IQR of those, and above SLOWER times Q3: where all are alike, a microsecond is an outlier.
     0 when there are fewer than 20, or more than half of them do: then the later ones are the exception.
     """
     values = np.array(totals_ns, dtype=np.float64)
@@ -122,7 +126,7 @@ def leading_slow(totals_ns: Sequence[float]) -> int:
         if not len(answered):
             return 0
         low, high = np.quantile(answered, (0.25, 0.75))
-        if values[count] <= high + 3 * (high - low):
+        if values[count] <= max(high + 3 * (high - low), SLOWER * high):
             return count
     return 0
 

@@ -94,9 +94,10 @@ class Run:
 
     async def after_idle(self, gap_ns: int) -> None:
         """One request after so long without any; return when it is back."""
+        at_ns = monotonic_ns() + gap_ns - self.begun_ns
         await self._pause(gap_ns / NS_PER_S)
         if not self._stop.is_set():
-            self._give(0, Arrival(at_ns=monotonic_ns() - self.begun_ns))
+            self._give(0, Arrival(at_ns=at_ns))
             await self._all_back()
 
     async def finish(self) -> None:
