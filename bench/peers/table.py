@@ -51,7 +51,7 @@ def _rates(records: Sequence[Record]) -> str:
 def _of_itself(records: Sequence[Record]) -> str:
     return _by_rate(
         records,
-        "rate: what the tool says of itself, and its CPU seconds",
+        "rate: what the tool says of itself, in the last round; its CPU seconds",
         lambda runs: f"{runs[-1].said.of_itself or '-'}; {_seconds(runs, lambda run: run.cpu_ns)} s",
     )
 

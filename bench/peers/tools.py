@@ -166,7 +166,7 @@ def _guidellm(load: Load, place: Place) -> Command:
         profile, limit = f"kind=concurrent,streams={load.streams}", f"kind=max_requests,count={load.requests}"
     data = f"kind=synthetic_text,prompt_tokens={INPUT_TOKENS},output_tokens={load.output_tokens}"
     command = [str(place.peers / "guidellm/bin/guidellm"), "run", "--disable-console-interactive"]
-    command += ["--backend", f"kind=openai_http,target={load.url},model={load.model}"]
+    command += ["--backend", f"kind=openai_http,target={load.url},model={load.model},validate_backend=false"]
     command += ["--tokenizer", f"kind=huggingface_auto,model={place.tokenizer}", "--data", data]
     command += ["--output", f"kind=json,path={place.folder / 'report.json'}"]
     return [*command, "--profile", profile, "--constraint", limit], {}

@@ -116,7 +116,7 @@ def with_and_without(totals_ns: Sequence[float], labels: Sequence[str], passed_n
 def leading_slow(totals_ns: Sequence[float]) -> int:
     """How many requests at the begin were far slower than all after them: a cold start that nobody declares.
 
-    Far slower is above Q3 + 3 IQR of those, and above SLOWER times Q3: where all are alike, a microsecond is an outlier.
+    Far slower is above Q3 + 3 IQR of those, and above SLOWER times Q3: where all are alike, any microsecond stands out.
     0 when there are fewer than 20, or more than half of them do: then the later ones are the exception.
     """
     values = np.array(totals_ns, dtype=np.float64)

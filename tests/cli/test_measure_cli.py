@@ -288,6 +288,7 @@ def test_a_closed_loop(server: str, tmp_path: Path, how: tuple[str, str]):
     spans = sorted((each["start_ns"], each["end_ns"]) for each in ran.interactions)
     running = [sum(start <= at < end for start, end in spans) for at, _ in spans]
     assert max(running) <= 3
+    assert (ran.document["warm_up"]["n"], ran.point["planned"]) == (0, len(spans))
     if how[0] == "--requests":
         assert len(spans) == 30
 

@@ -88,7 +88,9 @@ class Recorder:
     def _take(self, exchange: Exchange) -> None:
         place = self._numbers.point_of(exchange.number)
         understanding = self._understanding[place]
-        warm_up = exchange.intended_ns - self.begun_ns < self._job.load.warm_up_ns
+        warm_up_ns = self._job.load.warm_up_ns
+        # A closed loop may begin a moment before the run counts from.
+        warm_up = warm_up_ns > 0 and exchange.intended_ns - self.begun_ns < warm_up_ns
         seen, answer = understanding.observe(exchange, self._numbers.trace_id(exchange.number))
         seen = replace(seen, dimensions=self._dimensions(place, seen))
         self.notes.update(note.text for note in answer.notes)
