@@ -2,8 +2,9 @@
 
 A percentile cannot tell a stall from requests that are slow by themselves. But slow requests do not fall silent
 together: while one waits, others are answered. So a silence is an interval in which nothing came from the server for
-anybody, far longer than the gaps of this run usually are, with at least DUE requests that had waited a multiple of
-what requests of this run usually wait.
+anybody, far longer than the gaps of this run usually are, and of which chance is no explanation: that all who waited
+in it, at least DUE, were slow ones, each as slow as requests of this run are. The last requests of a run, when no new
+ones come, are the slow ones; they alone are no silence.
 """
 
 from bisect import bisect_right
@@ -15,11 +16,11 @@ from numpy.typing import NDArray
 
 from outlay.generator import STALL_NS, Stall
 
-# Below so many overdue requests, a silence may be a few slow ones.
+# Of fewer requests too little is known to call a silence theirs.
 DUE = 3
 
-# How many times the usual wait makes a request overdue.
-OVERDUE = 3
+# Of a hundred runs in which each request is slow for itself, at most one is said to have had a silence.
+CHANCE = 0.01
 
 # A silence is so many times longer than nine of ten gaps: of gaps by chance (exponential), one in 10^10 is.
 FAR = 10
@@ -46,12 +47,15 @@ def silences(requests: Sequence[Waited]) -> tuple[Stall, ...]:
     arrived = np.sort(_flat(requests))
     if len(requests) < DUE or not len(arrived):
         return ()
-    written = np.sort(np.array([each.written_ns for each in requests], dtype=np.int64))
-    ended = np.sort(np.array([each.ended_ns for each in requests], dtype=np.int64))
-    usual = _usual_ns(requests)
+    ordered = sorted(requests, key=lambda each: each.written_ns)
+    written = np.array([each.written_ns for each in ordered], dtype=np.int64)
+    ends = np.array([each.ended_ns for each in ordered], dtype=np.int64)
+    ended, last_ended = np.sort(ends), np.maximum.accumulate(ends)
+    waits = _waits(requests)
     found = []
     for begin_ns, end_ns in _long(arrived, written, ended):
-        if _overdue(requests, begin_ns, end_ns, usual) >= DUE:
+        some = ordered[np.searchsorted(last_ended, begin_ns, "right") : np.searchsorted(written, end_ns, "left")]
+        if _chance(some, begin_ns, end_ns, waits) < CHANCE / len(arrived):
             last = end_ns > arrived[-1]
             over = np.searchsorted(ended, begin_ns, "right") if last else np.searchsorted(ended, end_ns, "left")
             due = int(np.searchsorted(written, end_ns, "left") - over)
@@ -80,20 +84,29 @@ def _long(
     return [(int(begins[place]), int(ends[place])) for place in places]
 
 
-def _usual_ns(requests: Sequence[Waited]) -> tuple[float, float]:
-    """The median wait for the first sign of an answer, and between one and the next; infinite where there is none."""
-    first = [each.arrived_ns[0] - each.written_ns for each in requests if len(each.arrived_ns)]
-    gaps = [np.diff(np.asarray(each.arrived_ns, dtype=np.int64)) for each in requests if len(each.arrived_ns) > 1]
-    return float(np.median(first)), float(np.median(np.concatenate(gaps))) if gaps else np.inf
+def _waits(requests: Sequence[Waited]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The waits for the first sign of an answer, and from each on; of those that were given up, as far as they went."""
+    first = [(each.arrived_ns[0] if len(each.arrived_ns) else each.ended_ns) - each.written_ns for each in requests]
+    later = [np.diff(np.append(each.arrived_ns, each.ended_ns)) for each in requests if len(each.arrived_ns)]
+    return np.sort(np.array(first, dtype=np.int64)), np.sort(np.concatenate(later).astype(np.int64))
 
 
-def _overdue(requests: Sequence[Waited], begin_ns: int, end_ns: int, usual_ns: tuple[float, float]) -> int:
-    """How many requests had by the end, or when they were given up before it, waited far longer than is usual."""
-    first_ns, gap_ns = usual_ns
-    count = 0
+def _chance(
+    requests: Sequence[Waited], begin_ns: int, end_ns: int, waits: tuple[NDArray[np.int64], NDArray[np.int64]]
+) -> float:
+    """The probability that nothing comes for any of them from begin to end, if each waits for itself.
+
+    That of one which had waited a at the begin and b at the end is the share of waits from b among the waits from a.
+    """
+    chance = 1.0
     for each in requests:
         if each.written_ns < end_ns and each.ended_ns > begin_ns:
             place = bisect_right(each.arrived_ns, begin_ns)
-            since_ns, allowed_ns = (each.arrived_ns[place - 1], gap_ns) if place else (each.written_ns, first_ns)
-            count += min(end_ns, each.ended_ns) - since_ns > OVERDUE * allowed_ns
-    return count
+            since_ns = each.arrived_ns[place - 1] if place else each.written_ns
+            own = waits[min(place, 1)]
+            chance *= _longer(own, min(end_ns, each.ended_ns) - since_ns) / _longer(own, begin_ns - since_ns)
+    return chance
+
+
+def _longer(ordered: NDArray[np.int64], wait_ns: int) -> int:
+    return len(ordered) - int(np.searchsorted(ordered, wait_ns, "left"))

@@ -10,6 +10,7 @@ import os
 import resource
 import signal
 import socket
+import sys
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
@@ -29,7 +30,7 @@ from outlay.units import NS_PER_MS, NS_PER_S
 _BEAT_NS = 10 * NS_PER_MS
 _REPORT_NS = NS_PER_S // 2
 
-# Where the user may ask for it.
+# Where there is no real-time priority to ask for.
 _PRIORITY = -10
 
 
@@ -322,11 +323,18 @@ def serve(setup: Setup, line: socket.socket, not_ours: Sequence[socket.socket]) 
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     for sock in not_ours:
         sock.close()
-    # A sender works in short bursts and must not wait for a turn behind what understands, draws or is measured.
-    with suppress(PermissionError):
-        os.setpriority(os.PRIO_PROCESS, 0, _PRIORITY)
+    _hurry()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     for target in setup.targets:
         prepare(target)
     uvloop.run(_serve(setup, line))
+
+
+def _hurry() -> None:
+    """A sender works in short bursts and must not wait for its turn behind what understands, draws or is measured."""
+    with suppress(PermissionError):
+        if sys.platform == "linux":
+            os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+        else:
+            os.setpriority(os.PRIO_PROCESS, 0, _PRIORITY)

@@ -63,7 +63,11 @@ def _network(point: Point, sheet: Sheet) -> Lines:
         rows.append([(each.name, ""), (f"{took}{rounds}", "")])
     if network.fresh:
         share = words.percent(network.fresh / network.sent)
-        rows.append([("set-up", ""), (f"{format_duration(network.setup_ns)}, in {share} of the requests", "bold")])
+        known = [each.rounds for each in network.setup if each.rounds is not None]
+        rounds = (
+            "" if floor_ns is None else f": {words.many(sum(known), 'round')} x {format_duration(floor_ns)} and work"
+        )
+        rows.append([("set-up", ""), (f"{format_duration(network.setup_ns)}{rounds}, in {share} of requests", "bold")])
     if network.retransmitted:
         rows.append([("sent again", ""), (words.many(network.retransmitted, "segment"), "yellow")])
     if network.server_p50_ns is not None:
