@@ -37,6 +37,13 @@ def test_rounds_are_told_apart_from_distance():
         assert network.setup_ns == (30 + 75 + rounds * 75 + 2) * NS_PER_MS
 
 
+def test_a_p99_takes_299_handshakes():
+    for n, known in ((298, None), (299, 75 * NS_PER_MS)):
+        network = summarise([fresh()] * n)
+        assert network is not None
+        assert {each.name: each.p99_ns for each in network.setup}["connect"] == known
+
+
 def test_beside_a_floor_of_microseconds_tls_is_work_and_its_rounds_do_not_show():
     near = replace(fresh(), floor_ns=10_000)
     network = summarise([near])

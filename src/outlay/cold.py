@@ -114,21 +114,19 @@ def with_and_without(totals_ns: Sequence[float], labels: Sequence[str], passed_n
 
 
 def leading_slow(totals_ns: Sequence[float]) -> int:
-    """How many requests at the begin were far slower than all after them: a cold start that nobody declares.
+    """How many requests at the begin were far slower than the second half: a cold start that nobody declares.
 
-    Far slower is above Q3 + 3 IQR of those, and above SLOWER times Q3: where all are alike, any microsecond stands out.
-    0 when there are fewer than 20, or more than half of them do: then the later ones are the exception.
+    Far slower is above its Q3 + 3 IQR, and above SLOWER times its Q3: where all are alike, any microsecond stands out.
+    0 below 20 requests, and when all of the first half are: then it is the later ones that changed.
     """
     values = np.array(totals_ns, dtype=np.float64)
-    for count in range(len(values) // 2 if len(values) >= 20 else 0):
-        later = values[count + 1 :]
-        answered = later[np.isfinite(later)]
-        if not len(answered):
-            return 0
-        low, high = np.quantile(answered, (0.25, 0.75))
-        if values[count] <= max(high + 3 * (high - low), SLOWER * high):
-            return count
-    return 0
+    early, late = values[: len(values) // 2], values[len(values) // 2 :]
+    answered = late[np.isfinite(late)]
+    if len(values) < 20 or not len(answered):
+        return 0
+    low, high = np.quantile(answered, (0.25, 0.75))
+    rest = np.flatnonzero(early <= max(high + 3 * (high - low), SLOWER * high))
+    return int(rest[0]) if len(rest) else 0
 
 
 def _effect(

@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.quantiles import rank_interval, smallest_n
+from outlay.quantiles import effective_n, rank_interval, smallest_n
 from outlay.sketch import nearest_rank
 
 LEVELS = (95.0, 99.0)
@@ -74,14 +74,15 @@ def _hop(rounds: Sequence[Mapping[str, int | None]], outer: str, inner: str, rng
         n=len(both),
         outer_failed=sum(took is None for took, _ in asked),
         inner_failed=sum(took is None for _, took in asked),
-        typical=_typical(np.sort(both[:, 0] - both[:, 1])),
+        typical=_typical(both[:, 0] - both[:, 1]),
         tail={level: _tail(both, level / 100, rng) for level in LEVELS},
     )
 
 
-def _typical(differences: NDArray[np.int64]) -> Cost:
-    n = len(differences)
-    ranks = rank_interval(n, 0.5) if n else None
+def _typical(in_turn: NDArray[np.int64]) -> Cost:
+    """The median of the differences, given in order of the rounds: those in a row are worth less than their number."""
+    n, differences = len(in_turn), np.sort(in_turn)
+    ranks = rank_interval(n, 0.5, effective_n=effective_n(in_turn > np.median(in_turn))) if n else None
     low, high = ranks or (None, None)
     if low is None or high is None:
         needed = smallest_n(0.5, two_sided=True)

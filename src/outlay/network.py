@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from outlay.observed import Observed
+from outlay.quantiles import smallest_n
 from outlay.sketch import nearest_rank
 
 # What a handshake of TLS can take: one round in 1.3, two in 1.2, more with a check of revocation or a retry.
@@ -16,12 +17,15 @@ _MOST_TLS_ROUNDS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """One kind of round: how many requests waited for it, how long, and how many round trips it is."""
+    """One kind of round: how many requests waited for it, how long, and how many round trips it is.
+
+    `p99_ns` is None below 299 requests.
+    """
 
     name: str
     n: int
     p50_ns: int
-    p99_ns: int
+    p99_ns: int | None
     rounds: int | None
 
 
@@ -77,8 +81,9 @@ def _setup(sent: Sequence[Observed], floor_ns: int | None) -> Iterable[Round]:
     }
     for name, between in kinds.items():
         took = [end - begin for begin, end in map(between, sent) if begin is not None and end is not None]
-        p50_ns, p99_ns = _at(took, 0.5), _at(took, 0.99)
-        if p50_ns is not None and p99_ns is not None:
+        p50_ns = _at(took, 0.5)
+        p99_ns = _at(took, 0.99) if len(took) >= smallest_n(0.99) else None
+        if p50_ns is not None:
             yield Round(name=name, n=len(took), p50_ns=p50_ns, p99_ns=p99_ns, rounds=_rounds(name, p50_ns, floor_ns))
 
 

@@ -3,8 +3,9 @@
 A percentile cannot tell a stall from requests that are slow by themselves. But slow requests do not fall silent
 together: while one waits, others are answered. So a silence is an interval in which nothing came from the server for
 anybody, far longer than the gaps of this run usually are, and of which chance is no explanation: that all who waited
-in it, at least DUE, were slow ones, each as slow as requests of this run are. The last requests of a run, when no new
-ones come, are the slow ones; they alone are no silence.
+in it were slow ones, each as slow as requests of this run are. When it is over, at least DUE of them go on together;
+those that hold each other up go on one by one. The last requests of a run, when no new ones come, are the slow ones;
+they alone are no silence.
 """
 
 from bisect import bisect_right
@@ -15,12 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outlay.generator import STALL_NS, Stall
+from outlay.units import NS_PER_MS
 
 # Of fewer requests too little is known to call a silence theirs.
 DUE = 3
 
 # Of a hundred runs in which each request is slow for itself, at most one is said to have had a silence.
 CHANCE = 0.01
+
+# What comes within so short a time was sent together.
+_TOGETHER_NS = NS_PER_MS
 
 # A silence is so many times longer than nine of ten gaps: of gaps by chance (exponential), one in 10^10 is.
 FAR = 10
@@ -55,8 +60,9 @@ def silences(requests: Sequence[Waited]) -> tuple[Stall, ...]:
     found = []
     for begin_ns, end_ns in _long(arrived, written, ended):
         some = ordered[np.searchsorted(last_ended, begin_ns, "right") : np.searchsorted(written, end_ns, "left")]
-        if _chance(some, begin_ns, end_ns, waits) < CHANCE / len(arrived):
-            last = end_ns > arrived[-1]
+        last = end_ns > arrived[-1]
+        together = last or _resumed(some, begin_ns, end_ns, waits) >= DUE
+        if together and _chance(some, begin_ns, end_ns, waits) < CHANCE / len(arrived):
             over = np.searchsorted(ended, begin_ns, "right") if last else np.searchsorted(ended, end_ns, "left")
             due = int(np.searchsorted(written, end_ns, "left") - over)
             found.append(Stall(from_ns=begin_ns, to_ns=None if last else end_ns, due=due))
@@ -71,16 +77,20 @@ def _flat(requests: Sequence[Waited]) -> NDArray[np.int64]:
 def _long(
     arrived: NDArray[np.int64], written: NDArray[np.int64], ended: NDArray[np.int64]
 ) -> Sequence[tuple[int, int]]:
-    """Gaps between arrivals far longer than usual. Only gaps in which DUE requests waited say what is usual."""
+    """Gaps between arrivals, far longer than is usual while somebody waits, in which DUE requests waited."""
     begins = np.concatenate([written[:1], arrived])
     ends = np.concatenate([arrived, [max(ended[-1], arrived[-1])]])
     gaps = ends - begins
     # Nothing is over within a gap, except what was given up in it.
-    busy = np.searchsorted(written, ends, "left") - np.searchsorted(ended, begins, "right") >= DUE
-    if not busy.any():
+    over, left = np.searchsorted(ended, begins, "right"), np.searchsorted(written, ends, "left")
+    # With nobody waiting at its begin, the wait begins with the next that is written.
+    next_ns = np.append(written, ends[-1])[np.searchsorted(written, begins, "right")]
+    idle = np.searchsorted(written, begins, "right") <= over
+    waited = (ends - np.where(idle, next_ns, begins))[left > over]
+    if not len(waited):
         return ()
-    threshold = max(STALL_NS, FAR * float(np.quantile(gaps[busy], 0.9)))
-    places = np.flatnonzero(busy & (gaps >= threshold))
+    threshold = max(STALL_NS, FAR * float(np.quantile(waited, 0.9)))
+    places = np.flatnonzero((left - over >= DUE) & (gaps >= threshold))
     return [(int(begins[place]), int(ends[place])) for place in places]
 
 
@@ -106,6 +116,20 @@ def _chance(
             own = waits[min(place, 1)]
             chance *= _longer(own, min(end_ns, each.ended_ns) - since_ns) / _longer(own, begin_ns - since_ns)
     return chance
+
+
+def _resumed(requests: Sequence[Waited], begin_ns: int, end_ns: int, waits: tuple[NDArray[np.int64], ...]) -> int:
+    """How many that had waited from before the end went on within twice the usual time between signs of an answer.
+
+    Where one request holds up those behind it, they go on one after the other.
+    """
+    soon_ns = end_ns + max(2 * int(np.median(waits[1])), _TOGETHER_NS)
+    count = 0
+    for each in requests:
+        place = bisect_right(each.arrived_ns, begin_ns)
+        if each.written_ns < end_ns and place < len(each.arrived_ns):
+            count += each.arrived_ns[place] <= soon_ns
+    return count
 
 
 def _longer(ordered: NDArray[np.int64], wait_ns: int) -> int:

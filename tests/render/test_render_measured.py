@@ -147,7 +147,7 @@ def test_everything_that_was_found_is_told():
         "on time, within 800 ms: 90.0 %",
         "kept out as warm-up: 20 requests, p50 5.00 ms",
         "at most 3 waiting, 50.0 % of the cache in use",
-        "no longer told: running",
+        "not on its page: running",
         "7 x a stream was asked for, and the answer came whole",
     ):
         assert told in text, told

@@ -59,8 +59,8 @@ def _network(point: Point, sheet: Sheet) -> Lines:
     rows: list[list[Cell]] = [[("round trip", ""), (floor, "bold")]]
     for each in network.setup:
         rounds = "" if each.rounds is None else f", {words.many(each.rounds, 'round')}"
-        took = f"{format_duration(each.p50_ns)} at p50, {format_duration(each.p99_ns)} at p99"
-        rows.append([(each.name, ""), (f"{took}{rounds}", "")])
+        tail = "" if each.p99_ns is None else f", {format_duration(each.p99_ns)} at p99"
+        rows.append([(each.name, ""), (f"{format_duration(each.p50_ns)} at p50{tail}{rounds}", "")])
     if network.fresh:
         share = words.percent(network.fresh / network.sent)
         known = [each.rounds for each in network.setup if each.rounds is not None]
@@ -215,5 +215,5 @@ def _engine(engine: EngineSeen) -> str:
     means = [f"{name} {format_duration(value_ns)}" for name, value_ns in engine.mean_ns.items()]
     parts = [f"at most {', '.join(largest)}"] if largest else []
     parts += [f"on average {', '.join(means)}"] if means else []
-    parts += [f"no longer told: {', '.join(engine.missing)}"] if engine.missing else []
+    parts += [f"not on its page: {', '.join(engine.missing)}"] if engine.missing else []
     return f"{engine.engine} says of all its clients: {'; '.join(parts)}"
