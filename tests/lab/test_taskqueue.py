@@ -175,3 +175,27 @@ def test_what_cannot_be_begun_is_refused_without_telling_secrets(arguments: list
     assert done.returncode == 2
     assert why in done.stderr.splitlines()[-1]
     assert "hush" not in done.stderr
+
+
+def test_what_the_hop_costs_is_measured(front: str, upstream: str, tmp_path: Path) -> None:
+    """The answer comes half a second after the request either way; the queue only adds to it."""
+    points = ("--path", f"queue={front}", "--path", f"server={upstream}", "--model", "mock-t500-n2")
+    load = (
+        "--rate",
+        "100",
+        "--requests",
+        "80",
+        "--arrivals",
+        "constant",
+        "--log",
+        str(tmp_path / "run.jsonl"),
+        "--json",
+    )
+    command = [sys.executable, "-m", "outlay", "measure", *points, *load]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    (hop,) = json.loads(done.stdout)["hops"]
+    assert (hop["outer"], hop["inner"], hop["n"]) == ("queue", "server", 40)
+    low_ns, _ = hop["typical"]["interval_ns"]
+    assert low_ns > 0
+    assert hop["typical"]["resolved"]
