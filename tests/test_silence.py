@@ -103,3 +103,38 @@ def test_a_server_that_dies_is_silent_to_the_end():
 @pytest.mark.parametrize("requests", [[], [Waited(0, [], 5)], [Waited(0, [], 5)] * 10, [Waited(0, [1], 1)] * 2])
 def test_of_too_little_nothing_is_said(requests: list[Waited]):
     assert silences(requests) == ()
+
+
+@pytest.mark.parametrize("spread", [1, 2])
+@pytest.mark.parametrize("seed", range(5))
+def test_the_slow_ones_that_are_left_when_a_run_ends_are_no_silence(seed: int, spread: int):
+    """Nobody waits for anybody else; whole answers of heavy tails, and after the last request only slow ones remain."""
+    rng = np.random.default_rng(seed)
+    took = (rng.lognormal(0, spread, 1000) * 200 * NS_PER_MS).astype(int).tolist()
+    found = [
+        Waited(at_ns, [at_ns + took_ns], at_ns + took_ns)
+        for at_ns, took_ns in zip(poisson(100, 10, seed), took, strict=True)
+    ]
+    assert silences(found) == ()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_stalls_show_where_requests_are_few_and_short(seed: int):
+    """10 a second of 20 ms each: hardly ever do two wait at once, but in each stall about ten do."""
+    starts = [at_ns for at_ns in poisson(10, 30, seed) if at_ns < 28 * NS_PER_S]
+    ends = [after_stall(STALLS, at_ns + 20 * NS_PER_MS) for at_ns in starts]
+    found = silences([Waited(at_ns, [end_ns], end_ns) for at_ns, end_ns in zip(starts, ends, strict=True)])
+    assert [stall.to_ns for stall in found] == [10 * NS_PER_S, 20 * NS_PER_S]
+
+
+@pytest.mark.parametrize("lanes", [3, 8])
+def test_stalls_show_where_lanes_wait_and_send_nothing_new(lanes: int):
+    rng = np.random.default_rng(lanes)
+    requests = []
+    for _ in range(lanes):
+        now_ns = int(rng.integers(0, 100 * NS_PER_MS))
+        while now_ns < 25 * NS_PER_S:
+            end_ns = after_stall(STALLS, now_ns + int(rng.uniform(80, 120) * NS_PER_MS))
+            requests.append(Waited(now_ns, [end_ns], end_ns))
+            now_ns = end_ns + 100_000
+    assert [stall.to_ns for stall in silences(requests)] == [10 * NS_PER_S, 20 * NS_PER_S]

@@ -282,3 +282,56 @@ def test_a_silence_while_a_sender_stood_still_is_not_the_servers():
     stalled = SenderHealth(cpu_share=0.1, longest_stall_ns=0, stalls=((700 * NS_PER_MS, NS_PER_S),))
     (left,) = concluded(requests, health=stalled).loads[0].silences
     assert left.to_ns == 2 * NS_PER_S + CLOCK.shift_ns
+
+
+# Several points
+
+
+def test_points_have_their_own_series_and_one_verdict_and_their_hops():
+    outer, inner = Tally(), Tally()
+    rounds = []
+    for place in range(400):
+        for tally, offset, took in ((outer, 0, 13), (inner, 5, 10)):
+            at_ns = (20 * place + offset) * NS_PER_MS
+            tally.take(request(at_ns, at_ns, took * NS_PER_MS))
+        rounds.append({"gateway": 13 * NS_PER_MS, "server": 10 * NS_PER_MS})
+    outer.take(request(0, 0, 99 * NS_PER_MS), warm_up=True)
+    facts = RunFacts(
+        plan="",
+        moment="m",
+        begun_ns=0,
+        rate=100.0,
+        health=HEALTH,
+        clock=CLOCK,
+        until=UNTIL["end"],
+        rounds=rounds,
+        stopped=True,
+        notes={"told": 2},
+    )
+    points = {"gateway": ("http://g/", outer), "server": ("http://s/", inner)}
+    measured = measurement_of(points, facts, np.random.default_rng(1))
+    assert measured is not None
+    assert [(point.name, point.address, point.planned) for point in measured.points] == [
+        ("gateway", "http://g/", 400),
+        ("server", "http://s/", 400),
+    ]
+    medians = [
+        next(each for each in point.series if each.name == END_TO_END).percentiles[0] for point in measured.points
+    ]
+    assert [each.value_ns for each in medians] == [13 * NS_PER_MS, 10 * NS_PER_MS]
+    (hop,) = measured.hops
+    assert (hop.outer, hop.inner, hop.typical.value_ns) == ("gateway", "server", 3 * NS_PER_MS)
+    (load,) = measured.loads
+    assert (load.requests, load.verdict.state) == (800, VALID)
+    assert (measured.warm_up, measured.stopped, measured.notes) == (1, True, {"told": 2})
+
+
+def test_the_most_frequent_reasons_are_told():
+    many = [
+        request(at, at, 5, outcome="error", why=f"status {500 + kind}")
+        for kind in range(8)
+        for at in range(10 * kind, 11 * kind + 1)
+    ]
+    reasons = concluded(many).points[0].reasons
+    # Kind k failed k + 1 times; the five most frequent are those of 8, 7, 6, 5 and 4.
+    assert reasons == {f"status {500 + kind}": kind + 1 for kind in (7, 6, 5, 4, 3)}

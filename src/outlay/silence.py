@@ -1,4 +1,4 @@
-"""When the server, or the path to it, stood still: nothing came although several requests were overdue.
+"""When the server, or the path to it, stood still: nothing came for anybody although several requests waited.
 
 A percentile cannot tell a stall from requests that are slow by themselves. But slow requests do not fall silent
 together: while one waits, others are answered. So a silence is an interval in which nothing came from the server for

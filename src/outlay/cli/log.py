@@ -1,13 +1,21 @@
 """A log that grows while a run lasts, and never ends it."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
+
+from outlay.cli.measure_options import Mistake
+
+# How every line begins that Outlay writes into a log.
+_OURS = b'{"outlay":'
 
 
 class Log:
     """The log as it grows. When it cannot be written any more, the run goes on, and says so at its end."""
 
     def __init__(self, path: Path) -> None:
+        """An older log under this name is replaced. Raises Mistake for any other file, OSError where none can be."""
+        _check_ours(path)
         self.path = path
         self.trouble: OSError | None = None
         self._out: BinaryIO = path.open("wb")
@@ -35,3 +43,19 @@ class Log:
             self._out.close()
         except OSError as error:
             self.trouble = self.trouble or error
+
+
+def free_name(stem: str) -> Path:
+    """A name for a log that no file has: two runs in one second would else write into one."""
+    names = [Path(f"{stem}.jsonl"), *(Path(f"{stem}-{number}.jsonl") for number in range(2, 100))]
+    return next((name for name in names if not name.exists()), names[-1])
+
+
+def _check_ours(path: Path) -> None:
+    """An empty file belongs to nobody; devices and pipes have nothing to lose."""
+    if not path.is_file():
+        return
+    with path.open("rb") as old:
+        begin = old.read(len(_OURS))
+    if begin not in (b"", _OURS):
+        raise Mistake(f"--log {path}: this file is no log of outlay and is not replaced; write another name")

@@ -14,7 +14,7 @@ from outlay.probe.tcpinfo import facts
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 
-_RESET = (ConnectionResetError, BrokenPipeError)
+_BROKEN = (ConnectionResetError, BrokenPipeError)
 
 
 class Connection(Protocol):
@@ -109,9 +109,9 @@ class HttpConnection(asyncio.Protocol):
         if exchange.headers_ns is not None and not self._bounded and error is None:
             self._finish("", "", again=False)  # a body without a length ends where the connection does
         elif exchange.first_byte_ns is None:
-            self._finish("reset", _name(error), again=False)
+            self._finish("reset", lost_because(error), again=False)
         else:
-            self._finish("cut", _name(error), again=False)
+            self._finish("cut", lost_because(error), again=False)
 
     # What the parser tells
 
@@ -162,9 +162,11 @@ class HttpConnection(asyncio.Protocol):
         self._done(self, exchange, again)
 
 
-def _name(error: Exception | None) -> str:
-    """What the system calls it; nothing that a peer wrote."""
-    return "the server closed the connection" if error is None else type(error).__name__
+def lost_because(error: Exception | None) -> str:
+    """Why a connection is gone, in words; nothing that a peer wrote. None is an orderly close."""
+    if error is None:
+        return "the server closed the connection"
+    return "the server broke the connection off" if isinstance(error, _BROKEN) else type(error).__name__
 
 
 def plain_socket(family: int, kind: int, protocol: int) -> socket.socket:

@@ -37,6 +37,7 @@ class Crew:
             self._lines.append(line)
         # Raises SenderDied when one of them has ended before its time.
         self.died: asyncio.Future[list[None]] = asyncio.gather(*(line.left for line in self._lines))
+        self.died.add_done_callback(_noticed)
         await asyncio.gather(*(line.ready for line in self._lines))
 
     def listen(self, hear: Callable[[Word], None]) -> None:
@@ -65,7 +66,7 @@ class Crew:
         for sock in self._sockets:
             sock.close()
         for process in self._processes:
-            process.terminate()
+            process.kill()
             process.join()
             process.close()
 
@@ -140,6 +141,12 @@ class _Line(asyncio.Protocol):
             case Bye():
                 self.left.set_result(None)
         self.hear(word)
+
+
+def _noticed(died: asyncio.Future[list[None]]) -> None:
+    """Whoever waits for a line hears of it too; without a look at it asyncio would complain."""
+    if not died.cancelled():
+        died.exception()
 
 
 def _deaf(_word: Word) -> None:

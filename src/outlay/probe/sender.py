@@ -19,7 +19,7 @@ from typing import cast
 
 import uvloop
 
-from outlay.probe.connection import Connection
+from outlay.probe.connection import Connection, lost_because
 from outlay.probe.dial import Dialled, dial, prepare
 from outlay.probe.exchange import Exchange, Failure
 from outlay.probe.orders import ORDER, Bye, Finish, Frames, Health, Order, Ready, Setup, Shot, Shots, Word, frame
@@ -265,7 +265,7 @@ class Sender:
 def _said(error: OSError) -> str:
     """The system's own words, without the address that loops add to them."""
     own = isinstance(error, ConnectionError) and error.errno is not None
-    return os.strerror(error.errno) if own and error.errno else error.strerror or str(error) or type(error).__name__
+    return os.strerror(error.errno) if own and error.errno else error.strerror or str(error) or lost_because(error)
 
 
 def _again(exchange: Exchange) -> Exchange:
@@ -316,10 +316,11 @@ async def _serve(setup: Setup, line: socket.socket) -> None:
 def serve(setup: Setup, line: socket.socket, not_ours: Sequence[socket.socket]) -> None:
     """Serve one run over `line`, in a process of its own; of a forked one `not_ours` are the run's ends of the lines.
 
-    An interrupt of the terminal reaches all processes; what to do about it the run decides.
+    A terminal interrupts all processes, and so do timeout(1) and service managers when they end one; what to do about
+    it the run decides, and a sender ends with its line.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     for sock in not_ours:
         sock.close()

@@ -11,7 +11,7 @@ from websockets.frames import Frame, Opcode
 from websockets.http11 import Response
 from websockets.uri import parse_uri
 
-from outlay.probe.connection import MAX_BODY_BYTES
+from outlay.probe.connection import MAX_BODY_BYTES, lost_because
 from outlay.probe.exchange import Exchange, Failure
 from outlay.probe.orders import Shot, Target
 from outlay.probe.tcpinfo import facts
@@ -42,6 +42,9 @@ class WebSocketConnection(asyncio.Protocol):
         exchange.connection = self.number
         self.exchange = exchange
         exchange.written_ns = monotonic_ns()
+        if self._transport.is_closing():  # the server said goodbye, and the loop has not told of the end yet
+            self._finish("reset", lost_because(None), again=False)
+            return
         for part in shot.parts:
             self._wire.send_text(part)
         self._flush()
@@ -91,8 +94,7 @@ class WebSocketConnection(asyncio.Protocol):
         if exchange is None:
             self._lost(self)
             return
-        why = "the server closed the connection" if error is None else type(error).__name__
-        self._finish("reset" if exchange.first_byte_ns is None else "cut", why, again=False)
+        self._finish("reset" if exchange.first_byte_ns is None else "cut", lost_because(error), again=False)
 
     # What the protocol tells
 
@@ -106,7 +108,7 @@ class WebSocketConnection(asyncio.Protocol):
         error = self._wire.handshake_exc
         status = getattr(getattr(error, "response", None), "status_code", None)
         said = f"the server answered {status}" if status is not None else type(error).__name__
-        self._refuse(ConnectionRefusedError(f"no WebSocket: {said}"))
+        self._refuse(ConnectionRefusedError(said))
         self._transport.close()
 
     def _refuse(self, error: OSError) -> None:
