@@ -4,13 +4,16 @@ import json
 import os
 import re
 import signal
+import socket
 import statistics
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 from typing import Any
 from urllib.request import urlopen
 
@@ -34,6 +37,33 @@ def truth(server: str) -> dict[str, dict[str, Any]]:
     """What the server did, by the id of each request."""
     with urlopen(f"{server}/truth", timeout=10) as answer:
         return {record["id"]: record for record in map(json.loads, answer.read().splitlines())}
+
+
+@contextmanager
+def listening(reply: bytes) -> Iterator[tuple[str, list[bytes]]]:
+    """A server's address, and what it was asked: to each connection it reads once, replies and closes.
+
+    Without a reply it closes at once.
+    """
+    asked: list[bytes] = []
+
+    def serve(listener: socket.socket) -> None:
+        with suppress(OSError):  # the listener is shut at the end
+            while True:
+                connection, _ = listener.accept()
+                with connection:
+                    if reply:
+                        asked.append(connection.recv(1 << 20))
+                        connection.sendall(reply)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = Thread(target=serve, args=(listener,))
+        server.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}", asked
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            server.join(timeout=10)
 
 
 @dataclass(frozen=True)
@@ -73,6 +103,18 @@ class Ran:
         return [json.loads(line) for line in self.log.read_bytes().splitlines()]
 
 
+def leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """Each value that holds no other, with the last key above it."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from leaves(inner, name)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from leaves(inner, key)
+    else:
+        yield key, value
+
+
 def environment(**more: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("OUTLAY_")}
     return kept | {"COLUMNS": "80", "NO_COLOR": "1"} | more
@@ -88,6 +130,35 @@ def measure(
         command, capture_output=True, text=True, timeout=60, cwd=folder, env=environment(**(env or {})), check=False
     )
     return Ran(done.returncode, done.stdout, done.stderr, path)
+
+
+def screen(written: bytes) -> tuple[list[str], int]:
+    """The lines that stand on a terminal when all this was written, and how long the longest of all lines was."""
+    lines, row, longest = [""], 0, 0
+    for moved, control, plain in re.findall(r"\x1b\[\??(\d*)([A-Za-z])|([^\x1b\r\n]+|\n)", written.decode()):
+        if control == "A":
+            row -= int(moved or 1)
+        elif control == "K":
+            lines[row] = ""
+        elif plain == "\n":
+            row += 1
+            lines += [""] * (row + 1 - len(lines))
+        else:
+            lines[row] += plain  # a carriage return comes only before a line is cleared or ended
+            longest = max(longest, len(lines[row]))
+    return [line for line in lines if line], longest
+
+
+def measure_all(folder: Path, asked: Mapping[str, Sequence[str]]) -> dict[str, Ran]:
+    """Several runs by name, two at a time: what they take is mostly their start."""
+
+    def one(name: str) -> Ran:
+        own = folder / str(list(asked).index(name))
+        own.mkdir()
+        return measure(own, *asked[name])
+
+    with ThreadPoolExecutor(2) as pool:
+        return dict(zip(asked, pool.map(one, asked), strict=True))
 
 
 def instant(interaction: Mapping[str, Any], name: str) -> int | None:

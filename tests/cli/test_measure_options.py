@@ -88,14 +88,29 @@ def test_several_senders_for_high_rates_and_never_more_than_lanes():
         (("http://x", "--model", "m", "--timeout", "0s"), "--timeout: expected a time above 0"),
         (("http://x", "--model", "m", "--arrivals", "burst"), "--arrivals burst: expected"),
         (("http://x", "--model", "m", "--arrivals", "gamma:-1"), "--arrivals gamma:-1: expected"),
-        (("http://x", "--model", "m", "--speed", "0"), "--speed: above 0"),
+        (("http://x", "--model", "m", "--replay", "a.csv", "--speed", "0"), "--speed: above 0"),
+        (("http://x", "--model", "m", "--speed", "2"), "--speed goes with --replay"),
+        (("http://x", "--model", "m", "--concurrency", "2", "--arrivals", "constant"), "--arrivals goes with --rate"),
+        (("http://x", "--model", "m", "--until", "done"), "--until goes with WebSockets"),
+        (("http://x", "--model", "m", "--file", "a.wav"), "--file goes with --api transcriptions"),
+        (("http://x", "--model", "m", "--body", "a.json"), "--body goes with --api http"),
+        (("http://x", "--model", "m", "--method", "GET"), "--method goes with --api http"),
+        (("http://x/analyse", "--method", "A /b"), "--method A /b: known are GET"),
+        (("http://x", "--model", "m", "--ca-file", "a.pem"), "--ca-file goes with https"),
+        (("http://x", "--model", "m", "--insecure"), "--insecure goes with https"),
+        (("https://x", "--model", "m", "--cert-key", "a.pem"), "--cert-key goes with --cert"),
+        (("http://x", "--model", "m", "--percentile", "95"), "--percentile goes with --within"),
+        (("http://x", "--model", "m", "--within", "1s", "--budget", "chat"), "--within and --budget"),
+        (("http://x", "--model", "m", "--html", "none/a.html"), "--html none/a.html: no file can be written there"),
         (("http://x", "--model", "m", "--key-env", "NO_SUCH_KEY"), "--key-env: the environment has no variable"),
         (("http://x", "--model", "m", "--header", "broken"), "--header: expected NAME:VALUE"),
         (("http://x", "--model", "m", "--header", "a b: c"), "is not a header's name"),
+        (("http://x", "--model", "m", "--header", "Host: y"), "Host: outlay writes this header itself"),
         (("http://x", "--model", "m", "--dim", "site"), "--dim: expected NAME=VALUE"),
+        (("http://x", "--model", "m", "--dim", "cold=no"), "--dim cold: outlay writes it itself"),
         (("http://x", "--model", "m", "--body", "none.json", "--api", "http"), "--body none.json: No such file"),
         (("https://x", "--model", "m", "--ca-file", "none.pem"), "--ca-file none.pem: No such file"),
-        (("http://x/v1/audio/transcriptions", "--model", "m"), "a transcription needs a file"),
+        (("http://x/v1/audio/transcriptions", "--model", "m"), "--file: a transcription needs a recording"),
         (("http://x", "--model", "m", "--to", "payment"), "--to payment: a client sees first_token"),
         (("http://x", "--model", "m", "--whole", "--to", "first_token"), "an answer at once has no first token"),
         (("http://x", "--model", "m", "--budget", "chat", "--moment", "tea"), "--moment: choose one of chat"),
@@ -125,6 +140,12 @@ def test_keys_come_from_the_environment(monkeypatch: pytest.MonkeyPatch):
     assert "a\r\nb" not in mistake("http://x", "--model", "m", "--key-env", "OTHER")
 
 
+def test_the_name_of_a_model_may_hold_anything():
+    assert job_of(given("ws://host", "--api", "websocket", "--model", "a&b c/d")).points[0].path == (
+        "/v1/realtime?model=a%26b%20c%2Fd"
+    )
+
+
 def test_where_the_engines_page_is():
     assert job().metrics.url == "http://host:8000/metrics"
     assert job("--metrics", "off").metrics is None
@@ -151,6 +172,8 @@ def test_a_moment_of_an_outlay_yaml_in_this_folder(tmp_path: Path):
     judged = judged_of(job("--moment", "reply"))
     assert (judged.moment.name, judged.within_ns, judged.moment.end) == ("reply", 2 * NS_PER_S, "first_token")
     assert judged_of(job()).within_ns is None  # nobody asked for either
+    # What stands on the command line wins over a file that only happens to lie here.
+    assert judged_of(job("--moment", "reply", "--within", "1s")).within_ns == NS_PER_S
     assert "choose one of other, reply" in mistake("http://x", "--model", "m", "--budget", "outlay.yaml")
 
 
@@ -165,3 +188,11 @@ def test_trace_ids_are_unlike_and_of_the_form_of_w3c():
     ids = {numbers.trace_id(number) for numbers in (first, second) for number in range(50)}
     assert len(ids) == 100
     assert all(len(each) == 32 and int(each, 16) for each in ids)
+
+
+def test_a_log_without_a_name_gets_one_that_no_file_has(tmp_path: Path):
+    first = job().log
+    (tmp_path / first).touch()
+    # Within the same second the name would be the same.
+    assert job().log not in (first,)
+    assert first.suffix == ".jsonl"

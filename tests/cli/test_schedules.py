@@ -70,6 +70,7 @@ def test_a_closed_loop_has_no_schedule():
     ("load", "says"),
     [
         (plan(rate=0.001), "no request falls into that time"),
+        (plan(arrivals="constant", warm_up_ns=NS_PER_S), "nothing starts after it"),
         (plan(rate=None, for_ns=None, stages="10rps:1s,fast:1s"), "stage 2"),
         (plan(rate=1e5, for_ns=3600 * NS_PER_S), "more than a run can keep"),
         (plan(rate=None, for_ns=None, stages="100000rps:1h"), "more than a run can keep"),

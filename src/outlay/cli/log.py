@@ -1,6 +1,5 @@
 """A log that grows while a run lasts, and never ends it."""
 
-from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -43,12 +42,6 @@ class Log:
             self._out.close()
         except OSError as error:
             self.trouble = self.trouble or error
-
-
-def free_name(stem: str) -> Path:
-    """A name for a log that no file has: two runs in one second would else write into one."""
-    names = [Path(f"{stem}.jsonl"), *(Path(f"{stem}-{number}.jsonl") for number in range(2, 100))]
-    return next((name for name in names if not name.exists()), names[-1])
 
 
 def _check_ours(path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -28,7 +28,8 @@ outlay measure http://localhost:8000 --model m --concurrency 8 --requests 400
 outlay measure --path gateway=http://gw:80 --path server=http://10.0.0.5:8000 --model m --rate 4
 outlay measure https://host/analyse --api http --body request.json --site lon
 
-The interactions are written to a log as they end (--log), which `outlay explain` reads; an interrupt keeps them.
+The interactions are written to a log as they end (--log), which `outlay explain` reads; an interrupt keeps them. An
+older log under that name is replaced, any other file is not.
 
 Exit codes: 0 done, 2 usage, 4 the load was INVALID or nothing was answered, 130 interrupted.
 """
@@ -51,7 +52,8 @@ def measure(  # noqa: PLR0913, PLR0917 - one parameter an option is what Typer r
         str | None, typer.Option("--prompt", metavar="TEXT", help="What to ask; by default drawn words.")
     ] = None,
     input_tokens: Annotated[
-        int, typer.Option("--input-tokens", min=1, help="How long drawn prompts are, about one token a word.")
+        int,
+        typer.Option("--input-tokens", min=1, max=1_000_000, help="How long drawn prompts are, about a token a word."),
     ] = 100,
     output_tokens: Annotated[
         int | None, typer.Option("--output-tokens", min=1, help="The most tokens to answer.")
@@ -95,7 +97,7 @@ def measure(  # noqa: PLR0913, PLR0917 - one parameter an option is what Typer r
     idle: Annotated[
         str | None, typer.Option("--idle", metavar="TIME,...", help="Afterwards, a request after each such pause.")
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="The same seed draws the same schedule and prompts.")] = 1,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="The same seed draws the same schedule and prompts.")] = 1,
     timeout: Annotated[
         str, typer.Option("--timeout", metavar="TIME", help="From when it is due until a request has failed.")
     ] = "60s",
@@ -151,30 +153,45 @@ def measure(  # noqa: PLR0913, PLR0917 - one parameter an option is what Typer r
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON (docs/formats.md).")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No live view.")] = False,
 ) -> None:  # fmt: skip
+    try:
+        found = _found(context.params)
+    except KeyboardInterrupt:
+        stop("interrupted", INTERRUPTED)
+    if found.measurement is None:
+        _stop_empty(found)
+    sys.stdout.buffer.write(_drawn(found.measurement, json=json))
+    sys.stdout.flush()
+    if html is not None and found.measurement.report is not None:
+        from outlay.render.html import to_html
+
+        write_whole(html, to_html(found.measurement.report).encode())
+        print(f"Report: {html.resolve().as_uri()}", file=sys.stderr)
+    _say_log(found)
+    raise typer.Exit(_code(found.measurement, stopped=found.stopped))
+
+
+def _found(options: dict[str, Any]) -> "Found":
+    """Run it. Ends with the reason where it cannot be run, or not to its end."""
     from outlay.cli.measure_options import Mistake, job_of
     from outlay.cli.measuring import run
     from outlay.probe.crew import SenderDied
 
     try:
-        found = run(job_of(context.params))
+        return run(job_of(options))
     except Mistake as mistake:
         stop(str(mistake), USAGE)
     except SenderDied as died:
         stop(f"{died}; what came back until then is in the log", REFUSED)
     except OSError as error:
         stop(f"{error.filename or 'the log'}: {error.strerror}", USAGE)
-    if found.measurement is None:
-        stop("nothing came back before it was ended", INTERRUPTED)
-    if html is not None and found.measurement.report is not None:
-        from outlay.render.html import to_html
 
-        write_whole(html, to_html(found.measurement.report).encode())
-    sys.stdout.buffer.write(_drawn(found.measurement, json=json))
-    sys.stdout.flush()
-    if html is not None:
-        print(f"Report: {html.resolve().as_uri()}", file=sys.stderr)
-    _say_log(found)
-    raise typer.Exit(_code(found.measurement, stopped=found.stopped))
+
+def _stop_empty(found: "Found") -> NoReturn:
+    if found.stopped:
+        stop("nothing came back before it was ended", INTERRUPTED)
+    from outlay.cli.schedules import ALL_WARM_UP
+
+    stop(ALL_WARM_UP, REFUSED)
 
 
 def _drawn(measurement: "Measurement", *, json: bool) -> bytes:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from outlay.budget import Budget, Moment
 from outlay.cli.saying import spec_of
@@ -21,6 +22,22 @@ DEFAULT_DURATION = "30s"
 
 # One sender keeps well within its own limits up to here.
 RATE_OF_A_SENDER = 600.0
+
+_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+
+# A second one would say something else than the request is; of a compressed answer nothing can be seen as it comes.
+_OWN_HEADERS = (
+    "host",
+    "content-length",
+    "transfer-encoding",
+    "accept-encoding",
+    "user-agent",
+    "traceparent",
+    "x-request-id",
+)
+
+# Dimensions that say what the run did; outlay.cold names the first, and its import would delay the first request.
+_LABELS = ("cold", "stage", "point")
 
 _SECRETS = ("authorization", "proxy-authorization", "cookie", "api-key", "x-api-key", "apikey")
 
@@ -123,6 +140,8 @@ class Numbers:
 def job_of(given: Mapping[str, Any]) -> Job:
     """The job that the options spell. Raises Mistake."""
     api = _api(given)
+    _check_together(given, api, tls=any(_address(url).tls for _, url in _urls(given)))
+    _check_page(given["html"])
     points = _points(given, api)
     load = _load(given)
     return Job(
@@ -141,9 +160,38 @@ def job_of(given: Mapping[str, Any]) -> Job:
         percentile=given["percentile"],
         to=given["to"],
         budget=given["budget"],
-        log=given["log"] or Path(f"measure-{datetime.now(tz=UTC):%Y%m%d-%H%M%S}.jsonl"),  # noqa: TID251 -- it only names a file
+        log=given["log"] or _free_name(f"measure-{datetime.now(tz=UTC):%Y%m%d-%H%M%S}"),  # noqa: TID251 -- it only names a file
         quiet=given["quiet"],
     )
+
+
+def _check_together(given: Mapping[str, Any], api: str, *, tls: bool) -> None:
+    """An option that would say nothing is a mistake: whoever gave it believes that it does."""
+    drawn = given["concurrency"] is None and given["replay"] is None
+    goes_with = (
+        ("speed", 1.0, given["replay"] is not None, "--replay"),
+        ("arrivals", "poisson", drawn, "--rate and --stages"),
+        ("method", "POST", api == "http", "--api http"),
+        ("body", None, api in ("http", "websocket"), "--api http and WebSockets"),
+        ("until", None, api == "websocket", "WebSockets"),
+        ("file", None, api == "transcriptions", "--api transcriptions"),
+        ("ca_file", None, tls, "https and wss"),
+        ("cert", None, tls, "https and wss"),
+        ("insecure", False, tls, "https and wss"),
+        ("cert_key", None, given["cert"] is not None, "--cert"),
+        ("percentile", 99.0, given["within"] is not None, "--within"),
+    )
+    for name, unsaid, says, what in goes_with:
+        if not says and (given[name] or unsaid) != unsaid:
+            raise Mistake(f"--{name.replace('_', '-')} goes with {what}")
+    if given["within"] is not None and given["budget"] is not None:
+        raise Mistake("--within and --budget each set the limit: choose one")
+
+
+def _check_page(page: Path | None) -> None:
+    """Not only once all is measured."""
+    if page is not None and (page.is_dir() or not os.access(page.resolve().parent, os.W_OK)):
+        raise Mistake(f"--html {page}: no file can be written there")
 
 
 def judged_of(job: Job) -> Judged:
@@ -166,7 +214,8 @@ def judged_of(job: Job) -> Judged:
 
 def _declared(job: Job) -> Moment | None:
     """The moment of an outlay.yaml or a preset whose limit holds; None without one."""
-    if job.budget is None and not (job.moment and Path("outlay.yaml").is_file()):
+    here = job.moment is not None and job.within_ns is None and Path("outlay.yaml").is_file()
+    if job.budget is None and not here:
         return None
     moments = {moment.name: moment for moment in spec_of(job.budget).moments}
     if job.moment in moments:
@@ -220,7 +269,7 @@ def _point(given: Mapping[str, Any], api: str, name: str, address: Address) -> P
     path = path_of(api, address.path)
     websocket = api == "websocket"
     if websocket and given["model"] and "model=" not in path:
-        path += f"{'&' if '?' in path else '?'}model={given['model']}"
+        path += f"{'&' if '?' in path else '?'}model={quote(given['model'], safe='')}"
     target = Target(
         host=address.host,
         port=address.port,
@@ -285,7 +334,11 @@ def _metrics(given: Mapping[str, Any], point: PointPlan) -> Address | None:
 def _ask(given: Mapping[str, Any], api: str, path: str) -> Ask:
     if api in ("chat", "completions", "responses", "embeddings", "speech", "transcriptions") and not given["model"]:
         raise Mistake(f"--model: the {api} API wants one by name")
+    if given["method"].upper() not in _METHODS:
+        raise Mistake(f"--method {given['method']}: known are {', '.join(_METHODS)}")
     file = given["file"]
+    if api == "transcriptions" and file is None:
+        raise Mistake("--file: a transcription needs a recording, such as --file speech.wav")
     stream = APIS[api].streams and not given["whole"]
     try:
         return Ask(
@@ -335,6 +388,8 @@ def _headers(given: Mapping[str, Any]) -> tuple[Header, ...]:
 
 
 def _header(name: str, value: str) -> Header:
+    if name.lower() in _OWN_HEADERS:
+        raise Mistake(f"{name}: outlay writes this header itself")
     try:
         return check_header(name, value)
     except ValueError as error:
@@ -356,7 +411,16 @@ def _variable(option: str, name: str) -> str:
 
 def _dimensions(given: Mapping[str, Any]) -> dict[str, str]:
     dimensions = dict(_pair("--dim", text, "=", "NAME=VALUE") for text in given["dimension"] or ())
+    for name in _LABELS:
+        if name in dimensions:
+            raise Mistake(f"--dim {name}: outlay writes it itself; choose another name")
     return dimensions | ({"site": given["site"]} if given["site"] else {})
+
+
+def _free_name(stem: str) -> Path:
+    """A name for a log that no file has: two runs in one second would else write into one."""
+    names = [Path(f"{stem}.jsonl"), *(Path(f"{stem}-{number}.jsonl") for number in range(2, 100))]
+    return next((name for name in names if not name.exists()), names[-1])
 
 
 def _pair(option: str, text: str, between: str, expected: str) -> tuple[str, str]:

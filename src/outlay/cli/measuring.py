@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import uvloop
 
 from outlay.cli.log import Log
-from outlay.cli.measure_options import Job, LoadPlan, Numbers, describe, judged_of
+from outlay.cli.measure_options import Job, Judged, LoadPlan, Numbers, describe, judged_of
 from outlay.probe.crew import Crew, launch
 from outlay.probe.orders import Setup, Word
 
@@ -76,12 +76,24 @@ async def _hung_up(job: Job, crew: Crew) -> Found:
 
 
 async def _run(job: Job, crew: Crew) -> Found:
-    """Send first, and import what understands the answers while they are on their way."""
     from outlay.cli.schedules import draw
-    from outlay.probe.run import Run
 
     judged, schedule = judged_of(job), draw(job.load, len(job.points))
-    log, numbers, stop, heard = Log(job.log), Numbers(len(job.points)), asyncio.Event(), Inbox()
+    log = Log(job.log)
+    try:
+        measurement, stopped = await _logged(job, crew, judged, schedule, log)
+    finally:
+        log.close()
+    return Found(measurement=measurement, job=job, log_trouble=log.trouble, stopped=stopped)
+
+
+async def _logged(
+    job: Job, crew: Crew, judged: Judged, schedule: "Schedule | None", log: Log
+) -> "tuple[Measurement | None, bool]":
+    """Send first, and import what understands the answers while they are on their way."""
+    from outlay.probe.run import Run
+
+    numbers, stop, heard = Numbers(len(job.points)), asyncio.Event(), Inbox()
     await crew.ready()
     run = Run(crew, _maker(job, numbers), heard.hear, stop)
     begun_ns = run.begin()
@@ -92,11 +104,10 @@ async def _run(job: Job, crew: Crew) -> Found:
 
         recorder = Recorder(job, judged, numbers, log, begun_ns)
         heard.tell(recorder.hear)
-        total = job.load.requests if schedule is None else len(schedule)
+        counted = None if schedule is None else sum(not arrival.warm_up for arrival in schedule)
+        total = job.load.requests if counted is None else counted + len(job.load.idle_ns)
         engine = await _accompany(sending, job, recorder, total)
-    measurement = _measurement(job, recorder, schedule, engine, stopped=stop.is_set())
-    log.close()
-    return Found(measurement=measurement, job=job, log_trouble=log.trouble, stopped=stop.is_set())
+    return _measurement(job, recorder, schedule, engine, stopped=stop.is_set()), stop.is_set()
 
 
 async def _accompany(
@@ -107,8 +118,9 @@ async def _accompany(
 
     view = View(
         recorder.live,
+        job.load,
+        begun_ns=recorder.begun_ns,
         total=total,
-        for_ns=job.load.for_ns,
         judged=recorder.judged.within_ns is not None,
         shown=not job.quiet,
     )
@@ -159,6 +171,8 @@ def _maker(job: Job, numbers: Numbers) -> "Callable[[int, Arrival], tuple[int, t
     from outlay.probe.address import request_bytes
     from outlay.probe.asking import request_of
 
+    chosen = {name.lower() for name, _ in job.headers}
+
     def make(number: int, arrival: "Arrival") -> tuple[int, tuple[bytes, ...]]:
         ask = job.ask
         if arrival.input_tokens is not None or arrival.output_tokens is not None:
@@ -171,7 +185,8 @@ def _maker(job: Job, numbers: Numbers) -> "Callable[[int, Arrival], tuple[int, t
             return place, request.messages
         trace_id = numbers.trace_id(number)
         ids = (("traceparent", f"00-{trace_id}-{number + 1:016x}-01"), ("x-request-id", trace_id))
-        headers = (("accept", "*/*"), *request.headers, *ids, *job.headers)
+        usual = [each for each in (("accept", "*/*"), *request.headers) if each[0] not in chosen]
+        headers = (*usual, *ids, *job.headers)
         return place, (request_bytes(request.method, point.address, point.path, headers, request.body),)
 
     return make
@@ -193,6 +208,8 @@ def _interrupts(stop: asyncio.Event) -> Iterator[None]:
 
     def interrupted(number: int) -> None:
         loop.remove_signal_handler(number)
+        # By the signal itself: an exception in the middle of the loop would only be complained of, and the run go on.
+        signal.signal(number, signal.SIG_DFL)
         stop.set()
 
     for number in signals:

@@ -10,6 +10,8 @@ from outlay.units import NS_PER_S
 if TYPE_CHECKING:
     from outlay.tally import Part
 
+ALL_WARM_UP = "--warm-up: nothing starts after it, so nothing would be counted; send for longer"
+
 # A schedule is kept whole, and so is what comes of it.
 MOST_REQUESTS = 10_000_000
 
@@ -33,6 +35,8 @@ def draw(load: LoadPlan, points: int) -> Schedule | None:
     schedule = schedule[: len(schedule) // points * points]
     if not schedule:
         raise Mistake("no request falls into that time: send for longer, or at a higher --rate")
+    if schedule[-1].at_ns < load.warm_up_ns and not load.idle_ns:
+        raise Mistake(ALL_WARM_UP)
     return mark_warm_up(schedule, load.warm_up_ns)
 
 

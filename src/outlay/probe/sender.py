@@ -157,8 +157,9 @@ class Sender:
         else:
             connection.close()
             self._left(target)
-        if exchange.failure == "reset" and exchange.reused and not exchange.retried:
-            # The server had closed a kept connection as the request went out: every client sends it again.
+        if exchange.failure == "reset" and exchange.reused:
+            # The server had closed a kept connection as the request went out: every client sends it again. The next
+            # one may be closed as well; a new one that breaks off is no longer that.
             self._place(shot, _again(exchange))
             return
         self._settle(exchange)
