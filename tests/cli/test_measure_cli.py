@@ -55,12 +55,13 @@ def ok(ran: Ran) -> bool:
 # What is asked, and what is seen of the answer
 
 
+EMBEDDINGS = "/v1/embeddings"
 STREAMS = ("", "/v1/completions", "/v1/responses")
 
 
 @pytest.fixture(scope="module")
 def streamed(server: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ran]:
-    asked = {path: some(f"{server}{path}", "mock-t5-i1-n8") for path in STREAMS}
+    asked = {path: some(f"{server}{path}", "mock-t5-i1-n8") for path in (*STREAMS, EMBEDDINGS)}
     return measure_all(tmp_path_factory.mktemp("streams"), asked)
 
 
@@ -125,8 +126,11 @@ def test_an_answer_at_once_has_no_first_token(server: str, tmp_path: Path):
     assert ran.point["network"]["reported"] == 20
 
 
-def test_embeddings(server: str, tmp_path: Path):
-    assert ok(measure(tmp_path, *some(f"{server}/v1/embeddings", "mock-t5")))
+def test_embeddings_come_whole(streamed: dict[str, Ran]):
+    ran = streamed[EMBEDDINGS]
+    assert ok(ran)
+    assert ran.p50_ns("last_byte") >= 5 * NS_PER_MS
+    assert all(instant(each, "first_token") is None for each in ran.interactions)
 
 
 def test_speech_counts_to_the_first_sound(server: str, tmp_path: Path):
@@ -191,10 +195,11 @@ def test_tls_with_an_authority_of_ones_own_and_without(tmp_path: Path):
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     with serving("--cert", str(tmp_path / "cert.pem"), "--key", str(tmp_path / "key.pem")) as address:
         url = address.replace("127.0.0.1", "localhost")
-        trusted = measure(tmp_path, *some(url, "mock-t5"), "--ca-file", "ca.pem")
+        asked = some(url, "mock-t5")
+        ran = measure_all(tmp_path, {"trusted": [*asked, "--ca-file", str(tmp_path / "ca.pem")], "refused": asked})
+        trusted, refused = ran["trusted"], ran["refused"]
         assert ok(trusted)
         assert {each["name"] for each in trusted.point["network"]["setup"]} >= {"dns", "connect", "tls"}
-        refused = measure(tmp_path, *some(url, "mock-t5"))
         assert refused.code == 4
         (why,) = refused.point["reasons"]
         assert why.startswith("TLS failed")
