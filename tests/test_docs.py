@@ -281,6 +281,14 @@ def test_examples_do_what_the_page_says(page: Path) -> None:
     assert wrong == []
 
 
+@pages
+def test_examples_that_measure_run_in_a_process_of_their_own(page: Path) -> None:
+    """They fork, give way to others and take the signals: nothing to do inside the process that runs the tests."""
+    fences = [fence for fence in _FENCE.finditer(page.read_text()) if not fence["why"]]
+    commands = [step.command for fence in fences for step in steps_of(fence)]
+    assert [command for command in commands if command.startswith("outlay measure")] == []
+
+
 def test_steps_are_read_as_a_reader_would() -> None:
     (fence,) = _FENCE.finditer("```console\n$ outlay a > b  # exits 4\n$ ls\none\n...\n```\n")
     first, second = steps_of(fence)
@@ -577,7 +585,7 @@ def test_examples_that_need_a_server_run_against_one(page: Path) -> None:
             assert server.stdout is not None
             address = server.stdout.readline().strip()
             for command in commands:
-                words = shlex.split(command.replace("http://localhost:8000", address), comments=True)
+                words = shlex.split(re.sub(r"http://localhost:\d+", address, command), comments=True)
                 # What a reader waits for half a minute is enough in one second here.
                 words = [
                     "1s" if before == "--duration" else word for before, word in zip(["", *words], words, strict=False)
@@ -585,7 +593,9 @@ def test_examples_that_need_a_server_run_against_one(page: Path) -> None:
                 done = subprocess.run(
                     [sys.executable, "-m", *words], capture_output=True, text=True, timeout=60, check=False
                 )
-                assert done.returncode == OK, done.stderr
+                # A machine that is busy may spoil the load, which is no fault of the page.
+                assert done.returncode == OK or "load  INVALID" in done.stdout, done.stderr
+                assert re.search(r"requests: ok \d+$", done.stdout, re.MULTILINE), done.stdout
         finally:
             server.terminate()
 

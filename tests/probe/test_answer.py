@@ -1,6 +1,7 @@
 """What an answer comes to: each shape of frames that servers send, and every way in which answers end."""
 
 import json
+from base64 import b64encode
 from collections.abc import Sequence
 
 import pytest
@@ -202,6 +203,17 @@ def test_a_connection_that_breaks_after_the_end_was_said_is_noted():
     assert [note.kind for note in answer.notes] == ["contradiction"]
 
 
+def test_a_connection_left_open_after_the_model_stopped_ends_where_it_stopped():
+    """The person has had the answer with the last frame; what was waited for afterwards is only noted."""
+    answer = read([ROLE, ONE, STOP, USAGE], failure="timeout")
+    assert (answer.outcome, answer.done_ns) == ("ok", 300)
+    assert [note.kind for note in answer.notes] == ["contradiction"]
+
+
+def test_the_first_of_several_errors_is_the_cause():
+    assert read([frame({"error": {"code": 429}}), frame({"error": {"code": 500}})]).outcome == "refused"
+
+
 @pytest.mark.parametrize(
     ("error", "outcome"),
     [
@@ -211,6 +223,7 @@ def test_a_connection_that_breaks_after_the_end_was_said_is_noted():
         ({"error": {"message": "m", "code": "rate_limit_exceeded"}}, "refused"),
         ({"error": {"code": 504}}, "timeout"),
         ({"error": "overloaded"}, "error"),
+        ({"error": "secret", "error_type": "overloaded"}, "refused"),  # TGI names the type beside it
         ({"object": "error", "message": "secret", "code": 500}, "error"),
         ({"type": "error", "error": {"type": "overloaded_error"}}, "refused"),
     ],
@@ -407,6 +420,56 @@ def test_any_http_answer_that_streams_counts_its_events():
 def test_any_http_answer_that_does_not_stream_is_whole():
     answer = read([b"<p>", b"</p>"], "http", streamed=False, media="text/html")
     assert (answer.outcome, answer.last_ns) == ("ok", 200)
+    # Whether a user's own body asked for a stream is not known, so nothing is missed.
+    assert read([b"{}"], "http", media="application/json").notes == ()
+
+
+def test_events_of_ones_own_over_http_end_with_done():
+    answer = read([b"data: a\n\n", b"data: b\n\n", DONE, b"data: late\n\n"], "http")
+    assert (answer.outcome, answer.tokens_ns, answer.done_ns) == ("ok", (100, 200), 300)
+
+
+def test_events_over_http_that_are_of_a_known_api_are_read_as_such():
+    answer = read([ROLE, ONE, STOP, DONE], "http")
+    assert (answer.first_output_ns, answer.done_ns) == (200, 400)
+    assert read([ROLE, ONE], "http").outcome == "error"
+
+
+def test_a_page_instead_of_a_stream_is_an_error():
+    answer = read([b"<html>please log in</html>"], media="text/html")
+    assert (answer.outcome, answer.why) == ("error", "the answer is no stream of events")
+
+
+def test_a_usage_without_choices_counts():
+    answer = read([ONE, STOP, frame({"usage": {"prompt_tokens": 7, "completion_tokens": -1}}), DONE])
+    assert (answer.input_tokens, answer.output_tokens) == (7, None)  # a negative count is unknown
+
+
+def test_a_response_that_was_cancelled_was_left_by_the_person():
+    done = json.dumps({"type": "response.done", "response": {"status": "cancelled"}}).encode()
+    assert read([done], "websocket", media="").outcome == "aborted"
+
+
+def test_what_a_person_says_on_a_websocket_is_no_output():
+    heard = json.dumps({"type": "conversation.item.input_audio_transcription.delta", "delta": "x"}).encode()
+    shown = json.dumps({"type": "response.output_text.delta", "delta": "x"}).encode()
+    assert read([heard, shown, b'{"type": "response.done"}'], "websocket", media="").first_token_ns == 200
+
+
+@pytest.mark.parametrize(("silent_ms", "output_ns"), [(0, 100), (10, 200), (15, 200), (20, None)])
+def test_speech_as_events_is_heard_with_its_first_loud_sample(silent_ms: int, output_ns: int | None):
+    """Two events of 10 ms each, 24 samples of two bytes a millisecond; the end is said by the third."""
+    samples = (b"\0\0" * 24 * silent_ms + b"\0\x40" * 480)[:960]
+    deltas = [typed("speech.audio.delta", audio=b64encode(samples[begin : begin + 480]).decode()) for begin in (0, 480)]
+    made = exchange([*deltas, typed("speech.audio.done")])
+    answer = read_answer("speech", made, streamed=True, sound_format="pcm")
+    assert (answer.outcome, answer.first_token_ns, answer.first_output_ns) == ("ok", 100, output_ns)
+    assert answer.silence_ns == (None if output_ns is None else silent_ms * 1_000_000)
+
+
+def test_speech_that_stops_without_its_end_has_failed():
+    made = exchange([typed("speech.audio.delta", audio="AAAA")])
+    assert read_answer("speech", made, streamed=True, sound_format="pcm").outcome == "error"
 
 
 # Hostile

@@ -52,6 +52,17 @@ def test_a_recording_is_a_form():
     assert named["file"].get_filename() == "a %22b%22.wav"
 
 
+def test_no_recording_holds_the_border_between_parts():
+    boundary = "outlay-0-3"  # what it would be otherwise
+    data = f"x\r\n--{boundary}--\r\n--{boundary}-".encode()
+    made = request_of(Ask(api="transcriptions", model="m", file=Upload(name="a.wav", data=data)), number=3)
+    (kind,) = (value for name, value in made.headers if name == "content-type")
+    chosen = kind.partition("boundary=")[2]
+    assert made.body.count(data) == 1
+    assert chosen.encode() not in data
+    assert made.body.endswith(f"--{chosen}--\r\n".encode())
+
+
 def test_each_request_has_words_of_its_own_and_the_same_number_the_same():
     ask = Ask(model="m", words=50)
     prompts = [body(ask, number)["messages"][0]["content"] for number in range(200)]

@@ -40,7 +40,7 @@ def reads(data: bytes, size: int) -> list[tuple[int, bytes]]:
 
 
 @pytest.mark.parametrize("length", [None, 0, 0xFFFFFFFF])
-@pytest.mark.parametrize("silent_ms", [0, 1, 100])
+@pytest.mark.parametrize("silent_ms", [0, 1, 100, 2000])
 def test_the_read_with_the_first_loud_sample(silent_ms: int, length: int | None):
     found = heard(reads(wav(pcm(silent_ms, 50), length=length), 480))
     # 44 bytes of header, then 48 bytes a millisecond; the last byte of the first loud sample is the second of it.
@@ -91,6 +91,37 @@ def test_two_channels_of_which_one_speaks():
     one = np.frombuffer(pcm(10, 20), dtype="<i2")
     both = np.stack([np.zeros_like(one), one], axis=1).tobytes()
     assert heard(reads(wav(both, channels=2), 480)).silence_ns == 10 * NS_PER_MS
+
+
+def spelled(tag: int, bits: int, samples: bytes, *, extensible: bool = False) -> bytes:
+    """A WAV header by hand, for the kinds of samples that Python does not write."""
+    kind = struct.pack("<HHIIHH", 0xFFFE if extensible else tag, 1, RATE, RATE * bits // 8, bits // 8, bits)
+    if extensible:
+        kind += struct.pack("<HHIH14s", 22, bits, 4, tag, b"")
+    listed = b"LIST" + struct.pack("<I", 3) + b"abc\0"  # a chunk of odd length is padded
+    chunks = b"fmt " + struct.pack("<I", len(kind)) + kind + listed + b"data" + struct.pack("<I", 0) + samples
+    return b"RIFF" + struct.pack("<I", 0) + b"WAVE" + chunks
+
+
+@pytest.mark.parametrize("extensible", [False, True])
+@pytest.mark.parametrize(
+    ("tag", "bits", "silent", "loud"),
+    [
+        (1, 8, b"\x80", b"\xc0"),  # 8 bits have no sign: the middle is silence, 192 is half of full scale
+        (1, 16, b"\0\0", b"\0\x40"),
+        (1, 24, b"\0\0\0", b"\0\0\xc0"),  # negative
+        (1, 32, b"\0\0\0\0", b"\0\0\0\x40"),
+        (3, 32, struct.pack("<f", 0), struct.pack("<f", -0.5)),
+        (3, 64, struct.pack("<d", 0), struct.pack("<d", 0.5)),
+    ],
+)
+def test_each_kind_of_sample(tag: int, bits: int, silent: bytes, loud: bytes, extensible: bool):
+    found = heard([(7, spelled(tag, bits, silent * 240 + loud, extensible=extensible))])
+    assert (found.sound_ns, found.silence_ns) == (7, 10 * NS_PER_MS)  # 240 samples of 24 a millisecond
+
+
+def test_a_kind_of_sample_that_is_not_known_is_not_looked_at():
+    assert not heard([(7, spelled(7, 8, b"\xff" * 100))]).visible  # mu-law
 
 
 @given(

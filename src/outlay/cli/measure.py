@@ -40,7 +40,7 @@ def measure(  # noqa: PLR0913, PLR0917 - one parameter an option is what Typer r
     url: Annotated[str | None, typer.Argument(metavar="[URL]", help="The endpoint; not needed with --path.")] = None,
     path: Annotated[
         list[str] | None,
-        typer.Option("--path", metavar="NAME=URL", help="Measure at several points, interleaved, and compare them."),
+        typer.Option("--path", metavar="NAME=URL", help="Measure several points, outermost first, and compare them."),
     ] = None,
     api: Annotated[
         str | None,
