@@ -7,11 +7,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
 
 @contextmanager
 def started(module: str, *arguments: str) -> Iterator[str]:
     """The address that the command prints. It must stop cleanly on SIGTERM, with nothing to complain of."""
-    command = [sys.executable, "-m", module, *arguments]
+    command = [sys.executable, "-X", "faulthandler", "-m", module, *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
@@ -19,7 +21,11 @@ def started(module: str, *arguments: str) -> Iterator[str]:
             assert re.fullmatch(r"https?://127\.0\.0\.1:\d+", address), process.communicate(timeout=10)
             yield address
             process.send_signal(signal.SIGTERM)
-            _, errors = process.communicate(timeout=10)
+            try:
+                _, errors = process.communicate(timeout=30)
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGABRT)
+                pytest.fail(f"{module} does not stop:\n{process.communicate(timeout=10)[1]}")
         finally:
             process.kill()
     assert (process.returncode, errors) == (0, "")

@@ -25,6 +25,7 @@ from outlay.units import parse_duration, to_ms
 
 MAX_IN_FLIGHT = 256
 _STOP_S = 5  # for the worker to end by itself
+_RETRY_S = 1  # for a request to be given up
 
 
 class Front:
@@ -46,10 +47,12 @@ class Front:
 
     async def end(self) -> None:
         """Give up what is on its way, and leave nothing in Redis."""
-        ids = tuple(self.running)
-        for running in self.running.values():
-            running.cancel()
-        await asyncio.gather(*self.running.values(), return_exceptions=True)
+        ids, relaying = tuple(self.running), set(self.running.values())
+        while relaying:
+            for relay in relaying:
+                relay.cancel()
+            # One that meets a time-out of the library below may be lost, and is given again.
+            _, relaying = await asyncio.wait(relaying, timeout=_RETRY_S)
         with suppress(RedisError):  # then the lists end with their time to live
             await self.queue.clear(ids)
         await self.queue.close()

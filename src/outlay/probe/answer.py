@@ -15,7 +15,7 @@ from outlay.probe.exchange import Exchange
 from outlay.probe.failures import Failed, by_body, by_failure, by_status
 from outlay.probe.frames import Said
 
-Way = Literal["events", "any events", "messages", "sound", "sound events", "reads", "whole"]
+Way = Literal["events", "any events", "messages", "sound", "sound events", "reads", "json", "whole"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,12 +72,14 @@ def read_answer(api: str, exchange: Exchange, *, streamed: bool, sound_format: s
     way = _way(api, exchange, streamed=streamed)
     answer = _judged(exchange, _WAYS[way](exchange, sound_format))
     # Of a user's own body it is not known whether it asks for a stream.
-    if way == "whole" and streamed and APIS[api].streams and api != "http" and answer.outcome == "ok":
+    if not answer.streamed and streamed and APIS[api].streams and api != "http" and answer.outcome == "ok":
         return replace(answer, notes=(*answer.notes, _unseen("a stream was asked for, and the answer came whole")))
     return answer
 
 
 _EVENTS: Mapping[str, Way] = {"speech": "sound events", "http": "any events"}
+# What is not JSON may be a whole answer of these: sound, a transcript as plain text, anything.
+_WHOLE: Mapping[str, Way] = {"speech": "whole", "transcriptions": "whole", "http": "whole"}
 
 
 def _way(api: str, exchange: Exchange, *, streamed: bool) -> Way:
@@ -87,14 +89,17 @@ def _way(api: str, exchange: Exchange, *, streamed: bool) -> Way:
         return "messages"
     if media == "text/event-stream":
         return _EVENTS.get(api, "events")
+    whole = _WHOLE.get(api, "json")
     if not streamed or media == "application/json" or media.endswith("+json"):
-        return "whole"
-    if api == "speech" or media.startswith("audio/"):
+        return whole
+    head = next((piece for _, piece in exchange.body if piece.strip()), b"").lstrip()
+    # Some servers call any bytes text/html; a page of a proxy or a log-in also looks like one.
+    is_page = media == "text/html" and head.startswith(b"<")
+    if media.startswith("audio/") or (api == "speech" and not is_page):
         return "sound"
     if api == "http":
         return "reads"
-    head = next((piece for _, piece in exchange.body if piece.strip()), b"").lstrip()
-    return "whole" if head.startswith(b"{") else "events"
+    return whole if head.startswith(b"{") else "events"
 
 
 def _media(exchange: Exchange) -> str:
@@ -119,7 +124,9 @@ def _judged(exchange: Exchange, read: _Read) -> Answer:
 
 
 def _incomplete(exchange: Exchange, answer: Answer) -> Failed:
-    if exchange.body and answer.first_frame_ns is None:
+    if not answer.streamed:
+        return Failed("error", "the answer is not JSON")
+    if exchange.body and answer.first_frame_ns is None and not _media(exchange).startswith("text/event-stream"):
         return Failed("error", "the answer is no stream of events")
     return Failed("error", "cut: the stream ended before the answer did")
 
@@ -131,7 +138,11 @@ def _unseen(text: str) -> Note:
 # The ways to read a body
 
 
-def _whole(exchange: Exchange, _: str) -> _Read:
+def _whole(exchange: Exchange, asked: str) -> _Read:
+    return replace(_json(exchange, asked), must_say=False)
+
+
+def _json(exchange: Exchange, _: str) -> _Read:
     body = b"".join(piece for _, piece in exchange.body)
     said = frames.whole(body)
     counts = frames.tokens(said.usage)
@@ -142,7 +153,7 @@ def _whole(exchange: Exchange, _: str) -> _Read:
         output_tokens=counts.output,
         reasoning_tokens=counts.reasoning,
     )
-    return _Read(answer=answer, failed=said.failed)
+    return _Read(answer=answer, must_say=not said.readable, failed=said.failed)
 
 
 def _events(exchange: Exchange, _: str) -> _Read:
@@ -173,7 +184,7 @@ def _sound(exchange: Exchange, asked: str) -> _Read:
         last_ns=tokens_ns[-1] if tokens_ns else None,
         tokens_ns=tokens_ns,
     )
-    return _Read(answer=_with_sound(answer, heard))
+    return _Read(answer=_with_sound(answer, heard), must_say=began_ns is None)
 
 
 def _sound_events(exchange: Exchange, asked: str) -> _Read:
@@ -190,13 +201,16 @@ _WAYS: Mapping[Way, Callable[[Exchange, str], _Read]] = {
     "sound": _sound,
     "sound events": _sound_events,
     "reads": _reads,
+    "json": _json,
     "whole": _whole,
 }
 
 
 def _with_sound(answer: Answer, heard: sound.Heard) -> Answer:
     notes = answer.notes
-    if not heard.visible:
+    if heard.began_ns is None:
+        notes = (*notes, _unseen("no sound came"))
+    elif not heard.visible:
         notes = (*notes, _unseen("the sound is compressed: when it can first be heard is not seen"))
     elif heard.sound_ns is None:
         notes = (*notes, _unseen("the sound is silence throughout"))

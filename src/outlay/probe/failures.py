@@ -22,10 +22,11 @@ class Failed(NamedTuple):
 
 
 class _Cause(msgspec.Struct, gc=False):
-    code: str | int | float | None = None
-    type: str | int | float | None = None
-    status: str | int | float | None = None
-    error_type: str | None = None
+    # Of any type, so that an odd one does not hide the others.
+    code: object = None
+    type: object = None
+    status: object = None
+    error_type: object = None
 
 
 class _Body(msgspec.Struct, gc=False):
@@ -110,6 +111,7 @@ def by_cause(error: bytes | msgspec.Raw) -> Failed:
     except _READ_ERRORS:
         return Failed("error", "")
     values = (cause.code, cause.type, cause.status, cause.error_type)
-    names = [str(value) for value in values if value not in (None, "error") and _NAME.fullmatch(str(value))]
+    texts = (str(value) for value in values if isinstance(value, str | int | float))
+    names = [text for text in texts if text != "error" and _NAME.fullmatch(text)]
     outcomes = (_OUTCOMES.get(name.lower()) for name in names)
     return Failed(next((outcome for outcome in outcomes if outcome is not None), "error"), ", ".join(names))

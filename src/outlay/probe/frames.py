@@ -249,8 +249,9 @@ def _of_choices(choices: Iterable[_Choice], usage: Raw) -> Said:
             if choice.finish_reason == _ERROR:
                 return NOTHING._replace(failed=Failed("error", "finish_reason error"))
             finished = True
-    if finished or _full(usage):
-        return Said(token=token or output, output=output, finished=finished, usage=usage)
+    counted = _full(usage)
+    if finished or counted:
+        return Said(token=token or output, output=output, finished=finished, usage=usage if counted else _NONE)
     return SHOWN if output else THOUGHT if token else NOTHING
 
 
