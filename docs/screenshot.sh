@@ -10,5 +10,5 @@ trap 'rm -rf "$work"' EXIT
     --budget examples/vllm-requests/outlay.yaml --html "$work/report.html" >/dev/null 2>&1
 chromium --headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking \
     --disable-component-update --disable-sync --user-data-dir="$work/profile" --hide-scrollbars \
-    --force-device-scale-factor=1 --blink-settings=preferredColorScheme=1 --window-size=1280,1136 \
+    --force-device-scale-factor=1 --blink-settings=preferredColorScheme=1 --window-size=1280,1060 \
     --screenshot=docs/report.png "file://$work/report.html" >/dev/null 2>&1

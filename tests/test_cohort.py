@@ -38,12 +38,12 @@ def everything(cohort: Cohort) -> dict[str, Any]:
     return {
         "sketch": cohort.sketch,
         "slowest": cohort.slowest.items(),
-        "sample": cohort.sample.items(),
         "arrivals": cohort.arrivals.ranks(record.start_ns for record in cohort.slowest.items()),
         "outcomes": dict(cohort.outcomes),
         "started": cohort.started,
         "measured": measured,
         "complete": cohort.complete,
+        "observed": cohort.observed,
         "ranks": [cohort.value_at_rank(rank) for rank in range(1, measured + 1)],
         "served": [cohort.value_at_rank(rank, served_only=True) for rank in range(1, served + 1)],
     }
@@ -54,13 +54,14 @@ ACCOUNTS = st.builds(
     st.integers(0, 10**6).map("i{}".format),
     st.integers(0, 40),
     start_ns=st.integers(-(10**12), 10**12),
+    weight=st.sampled_from([1, 1, 3]),
 )
 ITEMS: st.SearchStrategy[list[Item]] = st.lists(
     ACCOUNTS | st.sampled_from(["error", "timeout"]) | st.none(),
     max_size=25,
     unique_by=lambda item: item.interaction.id if isinstance(item, Account) else object(),
 )
-KEEPS = st.builds(Keep, slowest=st.integers(0, 6), sample=st.integers(0, 6))
+KEEPS = st.builds(Keep, slowest=st.integers(0, 6))
 LIMITS = (7, 20)
 
 
@@ -81,9 +82,12 @@ def test_any_split_gives_the_same_cohort(items: list[Item], keep: Keep, one: int
 @given(ITEMS)
 def test_what_a_cohort_counts(items: list[Item]) -> None:
     cohort = fold(Cohort(LIMITS), items)
-    totals = sorted(item.total_ns for item in items if isinstance(item, Account))
+    # one that stands for three counts as three
+    totals = sorted(
+        total for item in items if isinstance(item, Account) for total in [item.total_ns] * item.interaction.weight
+    )
     failed = [item for item in items if isinstance(item, str)]
-    assert cohort.started == len(items)
+    assert cohort.started == len(totals) + len(failed) + items.count(None)
     assert cohort.measured == len(totals) + len(failed)
     assert cohort.complete
     assert cohort.outcomes == {
@@ -97,20 +101,24 @@ def test_what_a_cohort_counts(items: list[Item]) -> None:
     ]
 
 
-def test_the_slowest_and_a_sample_are_kept_whole() -> None:
-    cohort = fold(
-        Cohort(keep=Keep(slowest=3, sample=50)), [accounted(f"i{number}", number) for number in range(1, 1001)]
-    )
+def test_the_slowest_are_kept_whole() -> None:
+    cohort = fold(Cohort(keep=Keep(slowest=3)), [accounted(f"i{number}", number) for number in range(1, 1001)])
     assert [record.total_ns for record in cohort.slowest.items()] == [1000, 999, 998]
-    assert cohort.slowest.items()[0] == Record("i1000", 0, 1000, (("llm/infer", 1000),), 0)
+    assert cohort.slowest.items()[0] == Record("i1000", 0, 1000, (("llm/infer", 1000),))
     assert not cohort.complete
-    # uniform: of 1000 each is as likely as any other, so 50 of them have a mean of 500.5 ± 3 * 41
-    sampled = [record.total_ns for record in cohort.sample.items()]
-    assert len(set(sampled)) == 50
-    assert abs(sum(sampled) / 50 - 500.5) < 123
     # ranks among the slowest are exact, those below within the sketch's 0.54 %
     assert [cohort.value_at_rank(rank) for rank in (1000, 999, 998)] == [1000.0, 999.0, 998.0]
     assert cohort.value_at_rank(500) == pytest.approx(500, rel=0.0055)
+
+
+def test_what_sampled_interactions_are_worth() -> None:
+    """90 of weight 1 and 10 of weight 9: (90 + 90)^2 / (90 + 10 * 81) = 36 of equal weight say as much."""
+    weights = [1] * 90 + [9] * 10
+    cohort = fold(Cohort(), [accounted(f"i{place}", place, weight=weight) for place, weight in enumerate(weights)])
+    assert (cohort.measured, cohort.rows, cohort.observed) == (180, 100, 36)
+    assert cohort.sampled
+    # the heavy ones are the slowest: ranks 172 to 180 are all the last of them
+    assert [cohort.value_at_rank(rank) for rank in (91, 99, 100, 172, 180)] == [90, 90, 91, 99, 99]
 
 
 def test_a_rank_outside_is_refused() -> None:

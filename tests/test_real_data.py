@@ -24,6 +24,7 @@ BESIDE = {
     "profile_export_aiperf.json": "the JSON is of no known format: an object with request_throughput, request_latency",
     # Recorded arrivals are something to replay, not a measurement.
     "conversation_first500.jsonl": "the JSON is of no known format: an object with timestamp, input_length",
+    "faas_coldstart_aws_scatter.json": "the JSON is of no known format: an object with points",
     "guidellm_report_v2.json": "this GuideLLM report was saved without its requests",
     **{
         f"summary/{model}.json": "the JSON is of no known format: an object with version, name, model"

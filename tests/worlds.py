@@ -4,20 +4,29 @@ Times are plain nanoseconds unless a name says otherwise, so that the arithmetic
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from outlay.account import Account, Offsets, Piece, account, path_of
 from outlay.assembly import assemble, wanted_keys
 from outlay.budget import Moment
+from outlay.change import parse_change
 from outlay.clocks import Call
+from outlay.explain import Question, build_report
+from outlay.explain.gather import gather
 from outlay.formats.reading import read
 from outlay.interaction import Interaction, Span
 from outlay.mapping import Rule, Rules
+from outlay.report import MomentReport
 from outlay.trace import TraceSpan
+
+Floats = NDArray[np.float64]
 
 DATA = Path(__file__).parent / "data"
 
@@ -147,3 +156,34 @@ def simple(
         spans.append(span(entry, None, at, at + duration, component=component, stage=stage))
         at += duration
     return interaction(*spans, **({"id": name, "start_ns": start_ns, "end_ns": start_ns + total_ns} | more))
+
+
+# Worlds of many interactions
+
+
+def chained(
+    ms: Mapping[str, Floats], *, start_ns: Sequence[int] | None = None, prefix: str = "i", **each: Sequence[Any]
+) -> list[Interaction]:
+    """Interactions of one entry after the other, from a column of milliseconds for each; 20 ms apart.
+
+    Further keywords are columns of `simple`'s: dimensions, sizes, conditions, outcome.
+    """
+    ns = {name: np.rint(values * 1e6).astype(np.int64).tolist() for name, values in ms.items()}
+    n = len(next(iter(ns.values())))
+    starts = start_ns if start_ns is not None else [place * 20_000_000 for place in range(n)]
+    made = []
+    for place in range(n):
+        shares = {name: values[place] for name, values in ns.items() if values[place]}
+        more = {name: values[place] for name, values in each.items()}
+        made.append(
+            simple(f"{prefix}{place}", sum(shares.values()), start_ns=int(starts[place]), shares=shares, **more)
+        )
+    return made
+
+
+def explained(items: Iterable[Interaction], *, asked: Sequence[str] = (), moment: Moment | None = None) -> MomentReport:
+    """The report on the one moment of these interactions."""
+    question = Question(moments=() if moment is None else (moment,))
+    changes = [(parse_change(text),) for text in asked]
+    (made,) = build_report(gather(items, question), (), changes).moments
+    return made

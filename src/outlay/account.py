@@ -60,15 +60,15 @@ def account(interaction: Interaction, offsets: Offsets | None = None) -> Account
     `offsets` bring each clock onto the interaction's own (`Clocks.offsets`); a clock they do not hold is read as it is
     and its edges carry an unknown error. Raises ValueError when start or end is missing or reversed.
     """
-    start, end = _window(interaction)
+    start, end = window_of(interaction)
     ambiguous_ns = 0
     entries: defaultdict[str, int] = defaultdict(int)
     notes: list[Note] = []
-    if _has_chain(interaction):
+    if has_chain(interaction):
         for piece in _chain(interaction, start, end, offsets, notes):
             entries[piece.entry] += piece.end_ns - piece.start_ns
     else:
-        forest = _Forest(interaction, offsets)
+        forest = Forest(interaction, offsets)
         path, clipped = _walk(forest, start, end, causal=False)
         spans, gap_entry = forest.spans, forest.gap_entry
         for owner, before, after, low, high in reversed(path):
@@ -95,10 +95,10 @@ def path_of(interaction: Interaction, offsets: Offsets | None = None) -> tuple[P
 
     Pieces of one entry sum to the account's. Raises ValueError as `account` does.
     """
-    start, end = _window(interaction)
-    if _has_chain(interaction):
+    start, end = window_of(interaction)
+    if has_chain(interaction):
         return tuple(_chain(interaction, start, end, offsets, []))
-    forest = _Forest(interaction, offsets)
+    forest = Forest(interaction, offsets)
     path, _ = _walk(forest, start, end, causal=False)
     return tuple(
         Piece(forest.entry(stretch), stretch[3], stretch[4], forest.error_ns(stretch), ambiguous)
@@ -106,14 +106,14 @@ def path_of(interaction: Interaction, offsets: Offsets | None = None) -> tuple[P
     )
 
 
-def _window(interaction: Interaction) -> tuple[int, int]:
+def window_of(interaction: Interaction) -> tuple[int, int]:
     start, end = interaction.start_ns, interaction.end_ns
     if start is None or end is None or end < start:
         raise ValueError(f"interaction {interaction.id!r} has no end after its start")
     return start, end
 
 
-def _has_chain(interaction: Interaction) -> bool:
+def has_chain(interaction: Interaction) -> bool:
     return bool(interaction.marks) and any(mark.stage is not None for mark in interaction.marks)
 
 
@@ -148,7 +148,7 @@ def _chain(interaction: Interaction, start: int, end: int, offsets: Offsets | No
 # Trees of spans
 
 
-class _Forest:
+class Forest:
     """The spans of one interaction on one clock, as parallel lists, with each parent's children latest end first."""
 
     __slots__ = ("_component", "_offsets", "_reference", "children", "ends", "spans", "starts", "tops")
@@ -295,7 +295,7 @@ def _distinct(spans: Sequence[Span]) -> tuple[Span, ...]:
 _Stretch = tuple[int, int, int, int, int]
 
 
-def _walk(forest: _Forest, start: int, end: int, *, causal: bool) -> tuple[list[_Stretch], bool]:  # noqa: C901, PLR0912 - one algorithm, kept whole and free of calls: it is the innermost loop
+def _walk(forest: Forest, start: int, end: int, *, causal: bool) -> tuple[list[_Stretch], bool]:  # noqa: C901, PLR0912 - one algorithm, kept whole and free of calls: it is the innermost loop
     """The path through the forest, last stretch first, and whether the cursor had to clip a child.
 
     Iterative: a trace may nest deeper than Python's stack. Without clipping both modes take the same path.
@@ -340,7 +340,7 @@ def _walk(forest: _Forest, start: int, end: int, *, causal: bool) -> tuple[list[
             owner, low, high, after, kids = stack.pop()
 
 
-def _compare(forest: _Forest, path: list[_Stretch], start: int, end: int) -> list[tuple[_Stretch, bool]]:
+def _compare(forest: Forest, path: list[_Stretch], start: int, end: int) -> list[tuple[_Stretch, bool]]:
     """The cover path in time order, cut wherever it begins or ceases to agree with the causal one on the owner."""
     other = _walk(forest, start, end, causal=True)[0]
     cut: list[tuple[_Stretch, bool]] = []

@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 from outlay.budget import ChainStep, Moment
 from outlay.clocks import Offsets
 from outlay.engines import ENGINE_KEYS, engine_stages, told_duration
-from outlay.interaction import HARDWARE, SITE, SOURCE, VERSION, Interaction, Mark, Note, Span
+from outlay.interaction import CONDITIONS, FIRST_TOKEN, HARDWARE, SITE, SOURCE, VERSION, Interaction, Mark, Note, Span
 from outlay.mapping import MARK_KEY, MOMENT_KEY, UNSPLIT_CALL, Rules, matches
+from outlay.sampling import KEYS as SAMPLER_KEYS
+from outlay.sampling import stands_for, whole
 from outlay.stages import UNATTRIBUTED, entry, joint, split_entry
 from outlay.trace import Scalar, TraceSpan
 
@@ -31,6 +33,7 @@ SIZE_KEYS: Mapping[str, tuple[str, ...]] = {
     "input_tokens": ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens"),
     "output_tokens": ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens"),
 }
+CONDITION_KEYS: Mapping[str, str] = {f"outlay.{name}": name for name in CONDITIONS}
 _DIMENSION_OF = {key: name for name, keys in DIMENSION_KEYS.items() for key in keys}
 _SIZE_OF = {key: name for name, keys in SIZE_KEYS.items() for key in keys}
 
@@ -39,7 +42,6 @@ FIRST_CHUNK_KEY = "gen_ai.response.time_to_first_chunk"
 
 _HANDING_OVER = ("producer", "consumer")
 
-FIRST_TOKEN = "first_token"
 # The last instant of a trace on one of several clocks.
 TRACE_END = "outlay.trace_end"
 MARK_EVENT = "outlay.mark"
@@ -54,6 +56,8 @@ def wanted_keys(rules: Rules, moments: Iterable[Moment]) -> frozenset[str]:
     return frozenset(
         _DIMENSION_OF.keys()
         | _SIZE_OF.keys()
+        | CONDITION_KEYS.keys()
+        | SAMPLER_KEYS
         | {COLD_KEY, FIRST_CHUNK_KEY, MOMENT_KEY, MARK_KEY}
         | ENGINE_KEYS
         | rules.wanted_keys()
@@ -187,8 +191,9 @@ def _interaction(
             notes.append(Note(kind="unsplit-call", text=f"{entry(meaning.component, UNSPLIT_CALL)}: {span.name}"))
     start, end = _window(tree, roots, members, spans, marks, notes)
     first = roots[0]
+    name = first.trace if tuple(roots) == tree.roots else f"{first.trace}/{first.id}"
     return Interaction(
-        id=first.trace if tuple(roots) == tree.roots else f"{first.trace}/{first.id}",
+        id=name,
         moment=moment.name,
         start_ns=start,
         end_ns=end,
@@ -199,7 +204,15 @@ def _interaction(
         marks=tuple(sorted(marks, key=lambda mark: (mark.at_ns, mark.name))),
         spans=tuple(spans),
         notes=tuple(notes),
+        conditions=_conditions(members),
+        weight=_weight(tree, name),
     )
+
+
+def _weight(tree: _Tree, name: str) -> int:
+    """What the sampler says of it. Traces are sampled by what is told where they begin."""
+    told = tree.roots[0].attributes
+    return 1 if SAMPLER_KEYS.isdisjoint(told) else whole(stands_for(told), name)
 
 
 def _stage_times(tree: _Tree, span: TraceSpan, rules: Rules) -> dict[str, int]:
@@ -348,6 +361,17 @@ def _sizes(members: Sequence[TraceSpan]) -> dict[str, int]:
             if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
                 sizes[name] = max(value, sizes.get(name, value))
     return sizes
+
+
+def _conditions(members: Sequence[TraceSpan]) -> dict[str, float]:
+    """What spans say of the service on arrival: the first to say it, from the root down."""
+    found: dict[str, float] = {}
+    for span in members:
+        for key in CONDITION_KEYS.keys() & span.attributes.keys():
+            value = span.attributes[key]
+            if isinstance(value, int | float):
+                found.setdefault(CONDITION_KEYS[key], float(value))
+    return found
 
 
 def windowed(interaction: Interaction, moment: Moment, offsets: Offsets | None = None) -> Interaction:

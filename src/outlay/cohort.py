@@ -1,15 +1,15 @@
 """Accounts folded by the thousand into what a report needs, in memory that does not grow with their number.
 
-A cohort keeps: the sketch of all end-to-end times, the slowest accounts, a uniform sample of all, and a histogram of
-arrivals. Each part merges exactly, so any split of the work gives the same cohort. The sample is a bottom-k sketch:
-an account's rank in it is a hash of its id, which needs no random number and does not depend on order.
+A cohort keeps: the sketch of all end-to-end times, the slowest accounts, and a histogram of arrivals. Each part merges
+exactly, so any split of the work gives the same cohort. An interaction that stands for several, because its producer
+sampled, counts as so many.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from heapq import heappush, heappushpop
+from itertools import accumulate
 from sys import intern
 from typing import Any, Generic, TypeVar
 
@@ -24,13 +24,9 @@ _FOLD = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keep:
-    """How many accounts a cohort keeps whole: the slowest, and a uniform sample of the others and these.
-
-    More of them make the account of the tail and of the typical interaction more exact; each takes about 1 KB.
-    """
+    """How many accounts a cohort keeps whole: the slowest. Each takes about 1 KB."""
 
     slowest: int = 2048
-    sample: int = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +37,7 @@ class Record:
     start_ns: int
     total_ns: int
     entries: tuple[tuple[str, int], ...]
-    ambiguous_ns: int
+    weight: int = 1
 
 
 T = TypeVar("T")
@@ -103,6 +99,11 @@ class Arrivals:
         """Whether all began within one slot: then the slots tell nothing of their order."""
         return len(self._counts) <= 1
 
+    @property
+    def count(self) -> int:
+        """How many there were."""
+        return self._counts.total()
+
     def add_many(self, starts_ns: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> None:
         slots, counts = np.unique(starts_ns >> self._shift, return_counts=True)
         for slot, count in zip(slots.tolist(), counts.tolist(), strict=True):
@@ -140,16 +141,30 @@ class Arrivals:
 class Cohort:
     """The accounts of one group of interactions. `limits_ns` are those over which the count is exact."""
 
-    __slots__ = ("_starts", "_totals", "arrivals", "outcomes", "sample", "sketch", "slowest", "started")
+    __slots__ = (
+        "_known",
+        "_starts",
+        "_totals",
+        "arrivals",
+        "outcomes",
+        "rows",
+        "sketch",
+        "slowest",
+        "squares",
+        "started",
+    )
 
     def __init__(self, limits_ns: Iterable[int] = (), keep: Keep | None = None) -> None:
         keep = keep or Keep()
         self.sketch = Sketch(limits_ns)
         self.arrivals = Arrivals()
         self.slowest: Largest[Record] = Largest(keep.slowest)
-        self.sample: Largest[Record] = Largest(keep.sample)
         self.outcomes: Counter[str] = Counter()
         self.started = 0
+        # How many there were to see, whatever they stand for, and the sum of the squares of that.
+        self.rows = 0
+        self.squares = 0
+        self._known: np.ndarray[tuple[int], np.dtype[np.int64]] | None = None
         self._totals: list[int] = []
         self._starts: list[int] = []
 
@@ -159,39 +174,51 @@ class Cohort:
         self.fold()
         return self.sketch.count
 
-    def add_unmeasured(self) -> None:
-        """Count an interaction whose start or end nobody saw."""
-        self.started += 1
+    @property
+    def observed(self) -> float:
+        """How many interactions of equal weight say as much as the measured ones (Kish 1965); their number, unsampled.
 
-    def add_failed(self, outcome: str) -> None:
+        0 without any.
+        """
+        return self.measured**2 / self.squares if self.squares else 0.0
+
+    def add_unmeasured(self, weight: int = 1) -> None:
+        """Count an interaction whose start or end nobody saw."""
+        self.started += weight
+
+    def add_failed(self, outcome: str, weight: int = 1) -> None:
         """Count an interaction that never gave the person a result; for every percentile it took for ever."""
-        self.started += 1
-        self.outcomes[outcome] += 1
-        self.sketch.add_failed()
+        self._count(weight)
+        self.outcomes[outcome] += weight
+        self.sketch.add_failed(weight)
 
     def add(self, account: Account) -> None:
         """Fold in the account of an interaction that ended well."""
         interaction, total = account.interaction, account.total_ns
-        start = interaction.start_ns or 0  # an account always has one
-        self.started += 1
-        self._totals.append(total)
+        start, weight = interaction.start_ns or 0, interaction.weight  # an account always has a start
+        self._count(weight)
+        if weight == 1:
+            self._totals.append(total)
+        else:
+            self.sketch.add(total, weight)
+            self.outcomes["ok"] += weight
         self._starts.append(start)
-        if len(self._totals) >= _FOLD:
+        if len(self._starts) >= _FOLD:
             self.fold()
-        priority = int.from_bytes(blake2b(interaction.id.encode(), digest_size=7).digest(), "big")
-        slow, sampled = self.slowest.admits(total), self.sample.admits(priority)
-        if slow or sampled:
+        if self.slowest.admits(total):
             # One string for each name, however many records hold it: they fill memory, and travel between processes.
             entries = tuple([(intern(name), duration) for name, duration in account.entries.items()])
-            record = Record(interaction.id, start, total, entries, account.ambiguous_ns)
-            if slow:
-                self.slowest.add((total, priority, start), interaction.id, record)
-            if sampled:
-                self.sample.add((priority, total, start), interaction.id, record)
+            record = Record(interaction.id, start, total, entries, weight)
+            self.slowest.add((total, start), interaction.id, record)
+
+    def _count(self, weight: int) -> None:
+        self.started += weight
+        self.rows += 1
+        self.squares += weight * weight
 
     def fold(self) -> None:
         """Count what waits. Reading `sketch` or `arrivals` directly needs it first."""
-        if self._totals:
+        if self._starts:
             self.sketch.add_many(np.array(self._totals, dtype=np.int64))
             self.arrivals.add_many(np.array(self._starts, dtype=np.int64))
             self.outcomes["ok"] += len(self._totals)
@@ -204,20 +231,38 @@ class Cohort:
         self.sketch.merge(other.sketch)
         self.arrivals.merge(other.arrivals)
         self.slowest.merge(other.slowest)
-        self.sample.merge(other.sample)
         self.outcomes.update(other.outcomes)
         self.started += other.started
+        self.rows += other.rows
+        self.squares += other.squares
 
     @property
     def complete(self) -> bool:
         """Whether every account that ended well is kept whole, so that nothing needs estimating."""
         self.fold()
-        return len(self.slowest) == self.sketch.served
+        return sum(record.weight for record in self.slowest.items()) == self.sketch.served
 
     def value_at_rank(self, rank: int, *, served_only: bool = False) -> float:
         """The end-to-end time at a rank; exact while every account is kept or the rank is among the slowest."""
         self.fold()
-        from_end = self.sketch.served - rank
-        if 0 <= from_end < len(self.slowest):
-            return float(self.slowest.items()[from_end].total_ns)
-        return self.sketch.value_at_rank(rank, served_only=served_only)
+        if self._known is not None and 1 <= rank <= len(self._known):
+            return float(self._known[rank - 1])
+        record = self._slowest_after(self.sketch.served - rank)
+        return self.sketch.value_at_rank(rank, served_only=served_only) if record is None else float(record.total_ns)
+
+    def know(self, totals_ns: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> None:
+        """All totals of those that ended well, where each of them is known: then every rank is exact."""
+        self._known = np.sort(totals_ns) if len(totals_ns) == self.sketch.served else None
+
+    def _slowest_after(self, above: int) -> Record | None:
+        """The record that stands after `above` slower interactions; None where it is not kept or there is none."""
+        kept = self.slowest.items()
+        if above < 0 or not self.sampled:
+            return kept[above] if 0 <= above < len(kept) else None
+        ends = accumulate(record.weight for record in kept)
+        return next((record for record, end in zip(kept, ends, strict=True) if end > above), None)
+
+    @property
+    def sampled(self) -> bool:
+        """Whether some interaction stands for several."""
+        return self.rows != self.squares

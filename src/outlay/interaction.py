@@ -21,10 +21,23 @@ OUTCOMES: Mapping[Outcome, str] = {
     "unsent": "scheduled, but the client never sent it",
 }
 
+# The mark at which a streamed answer begins.
+FIRST_TOKEN = "first_token"
+
 # The dimensions that Outlay itself reads; producers may add their own.
 SITE, VERSION, HARDWARE, SHAPE = "site", "version", "hardware", "shape"
 # The input an interaction was read from; only told when asked for.
 SOURCE = "source"
+
+# What the service or the path looked like when the interaction began, as its producer saw it.
+CONDITIONS: Mapping[str, str] = {
+    "queue_depth": "requests waiting before this one",
+    "in_flight": "requests under way, waiting or served",
+    "running": "requests being served",
+    "utilisation": "share of the capacity in use, 0 to 1",
+    "rtt_ns": "round-trip time of the path",
+    "rtt_spread_ns": "how far round-trip times of the path lay apart of late",
+}
 
 NOTE_KINDS: Mapping[str, str] = {
     "async-after-end": "spans that go on after the answer; they are not on the person's path",
@@ -93,6 +106,8 @@ class Interaction:
 
     `start_ns` or `end_ns` None means that the data does not say: such an interaction counts against coverage.
     `sizes` are what the shape is made of (`input_tokens`, `output_tokens`, ...); absent means unknown.
+    `conditions` are what the service looked like on arrival, by the names of CONDITIONS or the producer's own.
+    `weight` is how many interactions it stands for, where its producer kept only a sample: at least 1.
     """
 
     id: str
@@ -106,6 +121,8 @@ class Interaction:
     marks: tuple[Mark, ...] = ()
     spans: tuple[Span, ...] = ()
     notes: tuple[Note, ...] = ()
+    conditions: Mapping[str, float] = field(default_factory=dict)
+    weight: int = 1
 
 
 def shape(sizes: Mapping[str, int]) -> str | None:

@@ -6,6 +6,7 @@ Everything counts ranks or values over a limit, so nothing assumes a shape of th
 
 import math
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -167,6 +168,25 @@ def _judge(over: float, n: float, allowed: float) -> ShareTest:
     # lower bound of exactly 5 %.
     state = PASS if upper < allowed * (1 - _EQUAL) else FAIL if lower > allowed * (1 + _EQUAL) else UNDECIDED
     return ShareTest(state=state, lower=lower, upper=upper)
+
+
+def reached(weights: NDArray[np.float64], levels: Sequence[float]) -> NDArray[np.intp]:
+    """The places, in values in ascending order with these weights, at least one, at which each level is reached.
+
+    Levels are in percent. The nearest rank: the first place with at least that part of the weight up to it.
+    """
+    summed = np.cumsum(weights)
+    places: NDArray[np.intp] = np.searchsorted(summed, np.array(levels) / 100 * summed[-1] * (1 - 1e-12))
+    return places
+
+
+def weighted_quantiles(
+    values: NDArray[np.float64], weights: NDArray[np.float64], levels: Sequence[float]
+) -> NDArray[np.float64]:
+    """The nearest-rank quantile of values, at least one, each for as many as its weight says; levels in percent."""
+    order = np.argsort(values, kind="stable")
+    quantiles: NDArray[np.float64] = values[order[reached(weights[order], levels)]]
+    return quantiles
 
 
 def coverage_bounds(q: float, observed_share: float) -> tuple[float | None, float | None]:

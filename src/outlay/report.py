@@ -16,12 +16,15 @@ class Percentile:
     """One percentile of end-to-end time. `value_ns` None: refused, and `why` says what it would take.
 
     `interval_ns` is a 95 % interval (low, high); high None means that the sample gives no upper bound.
+    `coverage_ns` bounds the percentile of everything that was started, where some of it was not measured: low None
+    means that too much is missing for a lower bound, high None the same for an upper one.
     """
 
     level: float
     value_ns: float | None
     interval_ns: tuple[float, float | None] | None = None
     why: str | None = None
+    coverage_ns: tuple[float | None, float | None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +49,9 @@ class Verdict:
 class Row:
     """One entry of the account of a typical interaction and of the tail, side by side.
 
-    The `typical_ns` of all rows sum to `MomentReport.typical_ns`, the `tail_ns` to `MomentReport.tail_ns`.
-    `budget_ns` is the entry's share of the limit, `owner` who answers for it.
+    The `typical_ns` of all rows sum to `MomentReport.typical_ns`, the `tail_ns` to `MomentReport.tail_ns`, the
+    `sets_ns` to `Sets.total_ns`. `budget_ns` is the entry's share of the limit, `owner` who answers for it. Intervals
+    are 95 % ones; None where the sample is too small for any.
     """
 
     entry: str
@@ -56,6 +60,10 @@ class Row:
     tail_ns: int
     budget_ns: int | None = None
     owner: str | None = None
+    tail_interval_ns: tuple[float, float] | None = None
+    excess_interval_ns: tuple[float, float] | None = None
+    sets_ns: int | None = None
+    sets_interval_ns: tuple[float, float] | None = None
 
     @property
     def excess_ns(self) -> int:
@@ -71,6 +79,220 @@ class ModelGap:
     total_ns: int
     low_ns: int
     high_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sets:
+    """What sets the percentile itself: the account of the interactions around its rank, scaled to sum to it.
+
+    `n` interactions lie in that band; `scale` should be 0.98 to 1.02. `total_ns` None: refused, and `why` says it.
+    """
+
+    level: float
+    total_ns: int | None
+    n: int = 0
+    scale: float | None = None
+    why: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """By how much a change would lower a percentile, with a 95 % interval; negative: it would raise it."""
+
+    level: float
+    before_ns: float
+    after_ns: float
+    saved_ns: float
+    interval_ns: tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIf:
+    """Interactions replayed with changes. `replayed` of `of` interactions were; fewer than all are a weighted sample.
+
+    `changes` are in the words of `--what-if`. `serial` counts the replayed ones of which only the account is known, so
+    that what ran beside what is not: for those a saving is an upper bound. `notes` say what was assumed.
+    """
+
+    changes: tuple[str, ...]
+    replayed: int
+    of: int
+    serial: int
+    recovers: tuple[Recovery, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """The avoidable part of one term: what shows it, what to do, who does it, and what it gives back.
+
+    `entry` is the term's largest row in the tail. `change` is what was replayed, in the words of `--what-if`.
+    """
+
+    term: str
+    entry: str
+    typical_ns: int
+    tail_ns: int
+    fix: str
+    evidence: tuple[str, ...]
+    what_if: WhatIf
+    owner: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fine:
+    """A term so small that work on it gives nothing back: do not start here."""
+
+    term: str
+    typical_ns: int
+    tail_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Together:
+    """Several findings' changes at once: savings do not add.
+
+    `pair` is the best two and what they recover; `all` what all do, and `shares_ns` its fair split (Shapley), which
+    sums to it. All at one percentile.
+    """
+
+    pair: tuple[str, str] | None
+    pair_recovers: Recovery | None
+    all_recovers: Recovery
+    shares_ns: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Driver:
+    """How a number that was there on arrival goes with the time that followed.
+
+    `rank_correlation` is Spearman's, with its 95 % interval. `effect_ns` is by how much the percentile at `level` rises
+    from the tenth with the least of it to the tenth with the most, the other drivers held; None where the sample is too
+    small. `counted` says that it was counted from the interactions themselves. `explains`: it goes with the time
+    strongly, and still does with the others held.
+    """
+
+    name: str
+    n: int
+    rank_correlation: float
+    correlation_interval: tuple[float, float]
+    level: float | None
+    effect_ns: float | None
+    effect_interval_ns: tuple[float, float] | None
+    counted: bool
+    explains: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """Interactions of one value of a dimension, against all others.
+
+    They are `share` of all and `tail_share` of the slow ones (the slowest 1 % and the failed); `lift` is the ratio,
+    `p_value` Fisher's, adjusted for the number of slices (Benjamini-Hochberg). `effect_ns` is by how much their
+    percentile at `level` lies above that of the others with the same mix of shapes; `compared` is the share of them
+    whose shape the others have too. `effect_ns` None: refused, and `why` says it.
+    """
+
+    dimension: str
+    value: str
+    n: int
+    share: float
+    tail_share: float
+    lift: float
+    p_value: float
+    level: float | None = None
+    effect_ns: float | None = None
+    effect_interval_ns: tuple[float, float] | None = None
+    compared: float | None = None
+    why: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shift:
+    """The change of a percentile from one version to the next: `version_ns` + `shape_ns` = `new_ns` - `old_ns`.
+
+    `shape_ns` is what another mix of shapes would have done to the old version, `version_ns` the rest. Both are of the
+    shapes that both versions saw, `compared` of the new one's interactions.
+    """
+
+    dimension: str
+    old: str
+    new: str
+    n_old: int
+    n_new: int
+    level: float
+    old_ns: float
+    new_ns: float
+    version_ns: float
+    version_interval_ns: tuple[float, float]
+    shape_ns: float
+    shape_interval_ns: tuple[float, float]
+    compared: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailingPart:
+    """One value of a dimension of which far more fail: `failed_share` of its `n`, and `of_failures` of all failures."""
+
+    dimension: str
+    value: str
+    n: int
+    failed_share: float
+    of_failures: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failing:
+    """Interactions that never gave a result: their share, by outcome, and the parts in which they stand out.
+
+    `from_level` is the first percentile shown that they turn into never; None where they are too few for any.
+    """
+
+    share: float
+    outcomes: Mapping[str, int]
+    from_level: float | None
+    parts: tuple[FailingPart, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blame:
+    """One owner's part of all that went over the limit: `over_ns` of all owners sum to the overrun.
+
+    `owner` None: nobody answers for those entries. `entries` are the owner's, largest part first.
+    """
+
+    owner: str | None
+    over_ns: int
+    share: float
+    entries: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Burn:
+    """How fast an owner's mistakes use up what the budget allows: 1 uses exactly all of it.
+
+    `owner` None stands for everybody. `alert` is "page", "ticket", or None; `rates` by window, None where it holds
+    fewer than 299 interactions.
+    """
+
+    owner: str | None
+    rates: Mapping[str, float | None]
+    alert: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Duty:
+    """The worst interaction of each duty period: for safety a percentile is not enough.
+
+    Of `periods` whole ones, `over` held one over the limit (or a failure); `worst_ns` is the longest of all. `misses`
+    says how often the budget's percentile may be missed at this rate; None where no rate is known.
+    """
+
+    period_ns: int
+    periods: int
+    over: int
+    worst_ns: float
+    misses: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +390,18 @@ class MomentReport:
     health: tuple[Health, ...]
     effective_n: float | None = None
     bounds: tuple[Bound, ...] = ()
+    sets: Sets | None = None
+    findings: tuple[Finding, ...] = ()
+    fine: tuple[Fine, ...] = ()
+    together: Together | None = None
+    what_ifs: tuple[WhatIf, ...] = ()
+    drivers: tuple[Driver, ...] = ()
+    slices: tuple[Slice, ...] = ()
+    shifts: tuple[Shift, ...] = ()
+    blame: tuple[Blame, ...] = ()
+    burn: tuple[Burn, ...] = ()
+    duty: Duty | None = None
+    failing: Failing | None = None
 
     @property
     def coverage(self) -> float | None:

@@ -134,6 +134,7 @@ REFUSED = {
     "profile_export_aiperf.json": "no known format: an object with request_throughput",
     # Recorded arrivals are something to replay, not a measurement.
     "conversation_first500.jsonl": "no known format: an object with timestamp",
+    "faas_coldstart_aws_scatter.json": "no known format: an object with points",
     "guidellm_report_v2.json": "saved without its requests",
     **{
         f"summary/{model}.json": "no known format: an object with version"

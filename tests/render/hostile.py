@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from hypothesis import strategies as st
-from sample import LOADS, VOICE
+from sample import LOADS, RICH
 
-from outlay.report import CohortRow, Health, Report, Row, Slow, Source
+from outlay.report import Blame, CohortRow, Health, MomentReport, Report, Row, Slow, Source
 from outlay.stages import term_of
 
 ATTACKS = (
@@ -41,25 +41,56 @@ ATTACKS = (
 names = st.one_of(st.sampled_from(ATTACKS), st.text(max_size=60))
 
 
+def caused(name: str, entry: str) -> MomentReport:
+    """A moment whose findings, groups and owners are called `name`, the entries of them `entry`."""
+    # A "=" or the name of a term would be another change.
+    inside = f"~{name}".replace("=", "-").strip()
+    changes = (f"{inside}=0", f"{inside}/infer=p50", f"llm/infer=site:{inside}")
+    what_if = replace(RICH.what_ifs[0], changes=changes, notes=(name,))
+    return replace(
+        RICH,
+        findings=tuple(
+            replace(finding, entry=entry, fix=name, evidence=(name,), owner=name, what_if=what_if)
+            for finding in RICH.findings[:1]
+        ),
+        what_ifs=(what_if,),
+        drivers=tuple(replace(driver, name=name) for driver in RICH.drivers[:1]),
+        slices=tuple(replace(each, dimension=name, value=name, why=each.why and name) for each in RICH.slices),
+        shifts=(replace(RICH.shifts[0], dimension=name, old=name, new=name),),
+        blame=(Blame(owner=name, over_ns=10**9, share=1.0, entries={entry: 10**9}),),
+        burn=(replace(RICH.burn[1], owner=name),),
+    )
+
+
 def report(name: str) -> Report:
     """A report that says `name` wherever the data can put a name of its own."""
     entry = f"{name}/unattributed.{name}->{name}"
-    row = Row(entry=entry, term=term_of(entry), typical_ns=10**6, tail_ns=9 * 10**6, budget_ns=10**6, owner=name)
-    cohort = VOICE.cohorts[0]
+    row = Row(
+        entry=entry,
+        term=term_of(entry),
+        typical_ns=10**6,
+        tail_ns=9 * 10**6,
+        budget_ns=10**6,
+        owner=name,
+        excess_interval_ns=(7e6, 9e6),
+        sets_ns=5 * 10**6,
+    )
+    other = replace(row, entry=f"{name}/hold", term="setting", tail_ns=8 * 10**6)
+    cohort = RICH.cohorts[0]
     moment = replace(
-        VOICE,
+        caused(name, entry),
         moment=name,
-        account=(row,),
-        typical_ns=row.typical_ns,
-        tail_ns=row.tail_ns,
+        account=(row, other),
+        typical_ns=row.typical_ns + other.typical_ns,
+        tail_ns=row.tail_ns + other.tail_ns,
         cohorts=(CohortRow(key={name: name}, n=5, p50=cohort.p50, p99=cohort.p99, on_time=None, leading=entry),),
         slowest=(
             Slow(
                 id=name,
-                total_ns=VOICE.slowest[0].total_ns,
+                total_ns=RICH.slowest[0].total_ns,
                 outcome=name,
                 dimensions={name: name},
-                segments=tuple(replace(segment, entry=entry) for segment in VOICE.slowest[0].segments),
+                segments=tuple(replace(segment, entry=entry) for segment in RICH.slowest[0].segments),
             ),
         ),
         health=(Health(kind="incomplete", count=1, example=name),),

@@ -184,6 +184,17 @@ def test_a_timeline_opens_and_closes_by_keyboard(browser: Chromium, pages: dict[
     assert states == [True, False]
 
 
+def test_a_box_of_the_flame_leads_to_its_row_by_keyboard(browser: Chromium, pages: dict[str, Path]) -> None:
+    browser.view(width=1280)
+    browser.load(pages["sample"])
+    browser.evaluate("document.querySelector(\".flame a[aria-label^='llm/queue.wait']\").focus()")
+    assert browser.evaluate("document.activeElement.getAttribute('aria-label')").startswith("llm/queue.wait +474")
+    browser.press_enter()
+    # The table was closed: going to its row opens it.
+    assert browser.evaluate('document.querySelector("tr:target").textContent') == "waitqueueing+474 ms"
+    assert browser.evaluate('document.querySelector("tr:target").closest("details").open')
+
+
 def test_paper_shows_tables_as_tables_and_every_timeline(browser: Chromium, pages: dict[str, Path]) -> None:
     # A4 is narrower than the width from which a screen shows rows as cards.
     browser.view(width=700, dark=True, media="print")

@@ -1,7 +1,7 @@
 import json
 from collections.abc import Iterator
 from dataclasses import replace
-from math import inf
+from math import inf, nan
 from typing import Any
 
 import jsonschema
@@ -9,7 +9,7 @@ import pytest
 from hostile import names
 from hostile import report as hostile_report
 from hypothesis import given, settings
-from sample import EMPTY, FAILING, SAMPLE, UNBUDGETED, VOICE
+from sample import EMPTY, FAILING, RICH, SAMPLE, UNBUDGETED, VOICE
 
 from outlay.render.machine import to_dict, to_json
 from outlay.report import Percentile, Report
@@ -29,6 +29,8 @@ def listed(item: dict[str, Any]) -> dict[str, Any]:
 TEXT, WHOLE, NUMBER = {"type": "string"}, {"type": "integer"}, {"type": "number"}
 ENTRY = table({"entry": TEXT, "start_ns": WHOLE, "duration_ns": WHOLE}, error_ns=WHOLE)
 ROW = table({"entry": TEXT, "typical_ns": WHOLE, "tail_ns": WHOLE, "excess_ns": WHOLE}, budget_ns=WHOLE, owner=TEXT)
+RECOVERS = table({"interval_ns": PAIR}, p50_ns=NS, p95_ns=NS, p99_ns=NS, p99_interval_ns=PAIR)
+FINDING = table({"term": TEXT, "entry": TEXT, "fix": TEXT, "change": listed(TEXT), "recovers": RECOVERS}, owner=TEXT)
 TOTAL = table({}, p50_ns=NS, p95_ns=NS, p99_ns=NS, p99_interval_ns=PAIR)
 CONTRACT = table(
     {
@@ -42,7 +44,7 @@ CONTRACT = table(
                     "validity": TEXT,
                     "total": TOTAL,
                     "account": listed(ROW),
-                    "findings": listed(table({"term": TEXT})),
+                    "findings": listed(FINDING),
                     "slowest": listed(table({"id": TEXT, "total_ns": WHOLE, "entries": listed(ENTRY)})),
                     "health": listed(table({"kind": TEXT, "count": WHOLE, "example": TEXT})),
                 },
@@ -78,10 +80,56 @@ def test_every_sum_holds_in_the_file() -> None:
         for column in ("typical_ns", "tail_ns"):
             if column in moment:
                 assert sum(row[column] for row in moment["account"]) == moment[column]
+        if "total_ns" in moment.get("sets", {}):
+            assert sum(row["sets_ns"] for row in moment["account"]) == moment["sets"]["total_ns"]
         for row in moment["account"]:
             assert row["excess_ns"] == row["tail_ns"] - row["typical_ns"]
         for slow in moment["slowest"]:
             assert sum(entry["duration_ns"] for entry in slow["entries"]) == slow["total_ns"]
+
+
+def test_what_each_finding_recovers() -> None:
+    first = only(RICH)["findings"][0]
+    assert (first["term"], first["entry"], first["owner"]) == ("queueing", "llm/queue.wait", "platform")
+    assert first["recovers"]["p99_ns"] == 480_000_000
+    # Without a name of its own, the interval of the highest percentile.
+    assert first["recovers"]["interval_ns"] == first["recovers"]["p99_interval_ns"] == [410_000_000, 560_000_000]
+    assert first["recovers"]["p99_before_ns"] - first["recovers"]["p99_after_ns"] == first["recovers"]["p99_ns"]
+    assert (first["change"], first["replayed"], first["of"], first["serial"]) == (["queueing=0"], 4_096, 12_400, 12)
+
+
+def test_parts_sum_to_the_whole() -> None:
+    moment = only(RICH)
+    assert sum(moment["together"]["shares_ns"].values()) == moment["together"]["all_recovers"]["saved_ns"]
+    shift = moment["shifts"][0]
+    assert shift["version_ns"] + shift["shape_ns"] == shift["new_ns"] - shift["old_ns"]
+    assert sum(each["share"] for each in moment["blame"]) == pytest.approx(1)
+
+
+def test_what_has_no_bound_is_absent() -> None:
+    total = only(RICH)["total"]
+    assert total["p99_started"] == {"low_ns": 1_180_000_000}
+    assert total["p95_started"] == {"low_ns": 984_000_000, "high_ns": 1_210_000_000}
+    assert "p99_started" not in only(VOICE)["total"]
+
+
+def test_what_nobody_knows_of_causes_is_absent() -> None:
+    moment, plain = only(RICH), only(VOICE)
+    assert "effect_ns" not in moment["drivers"][2]
+    assert "owner" not in moment["blame"][2]
+    assert moment["burn"][2] == {"owner": "network", "rates": {"1h": 0.4, "3d": 0.2, "6h": 0.31}}
+    added = {"sets", "fine", "together", "what_ifs", "drivers", "slices", "shifts", "blame", "burn", "duty"}
+    assert set(moment) - set(plain) == added
+    assert plain["findings"] == []
+
+
+def test_a_difference_of_two_times_that_never_come_is_absent() -> None:
+    recovery = replace(RICH.what_ifs[0].recovers[2], before_ns=inf, after_ns=inf, saved_ns=nan, interval_ns=(nan, nan))
+    what_if = replace(RICH.what_ifs[0], recovers=(recovery,))
+    assert only(replace(RICH, what_ifs=(what_if,)))["what_ifs"][0]["recovers"] == {
+        "p99_before_ns": "inf",
+        "p99_after_ns": "inf",
+    }
 
 
 def test_unknown_is_absent() -> None:

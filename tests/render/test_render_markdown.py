@@ -6,11 +6,12 @@ from hostile import report as hostile_report
 from hypothesis import example, given, settings
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
-from sample import SAMPLE
+from sample import RICH, SAMPLE, VOICE
 
 from outlay.render.markdown import name as markdown_name
 from outlay.render.markdown import prose, to_markdown
 from outlay.render.untrusted import visible
+from outlay.report import Report
 
 PARSER = MarkdownIt("commonmark").enable("table")
 # Raw HTML that the renderer itself writes; anything else came from a name.
@@ -91,7 +92,32 @@ def test_names_are_code(name: str, written: str) -> None:
         ("www.x.y", "www&#46;x&#46;y"),
         ("a < b", "a &#60; b"),
         ("*b*", "&#42;b&#42;"),
+        ("one. two.", "one. two."),
+        # At the start of a line this would be a list.
+        ("1. x", "1&#46; x"),
     ],
 )
 def test_prose_is_not_markup(text: str, written: str) -> None:
     assert prose(text) == written
+
+
+def test_the_answer_stands_before_the_numbers() -> None:
+    markdown = to_markdown(Report(sources=(), moments=(RICH,)))
+    order = ("**Over budget**", "Start with queueing: 480 ms", "| p50 |", "### What to do", "### Where the time goes")
+    places = [markdown.index(part) for part in order]
+    assert places == sorted(places)
+    assert "| 1. | queueing | 486 ms | **480 ms [410, 560]** | 210 ms [188, 240] |" in markdown
+    assert "By component: `llm` +624 ms, `client` +248 ms" in markdown
+
+
+def test_what_is_empty_draws_nothing() -> None:
+    markdown = to_markdown(Report(sources=(), moments=(VOICE,)))
+    headings = re.findall(r"^### (.*)$", markdown, re.MULTILINE)
+    assert headings == [
+        "Where the time goes",
+        "Model time against end to end",
+        "Budget against actual",
+        "Slowest",
+        "Cohorts",
+        "Health of the data",
+    ]

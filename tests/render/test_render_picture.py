@@ -4,7 +4,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sample import ALERT, DOCUMENT, EMPTY, FAILING, SAMPLE, VOICE, rows
+from sample import ALERT, DOCUMENT, EMPTY, FAILING, RICH, SAMPLE, VOICE, rows
 
 from outlay.budget import Budget, Share
 from outlay.render import picture
@@ -116,9 +116,18 @@ def test_bins_from_zero_have_a_place_on_a_logarithmic_axis() -> None:
 @pytest.mark.parametrize("moment", SAMPLE.moments, ids=lambda moment: moment.moment)
 def test_bars_of_terms_touch_and_end_at_their_total(moment: object) -> None:
     drawn = picture.stack(moment)  # type: ignore[arg-type]
-    for boxes in (drawn.typical, drawn.tail):
+    for boxes in (drawn.typical, drawn.tail, drawn.sets):
         for left, right in pairwise(boxes):
             assert left.end == pytest.approx(right.x, abs=0.002)
+
+
+def test_what_sets_the_percentile_is_a_bar_of_its_own() -> None:
+    drawn = picture.stack(RICH)
+    # The tail, 1,657.26 ms, is the longest; what sets the p99 takes RICH.sets.total_ns on the same scale.
+    assert RICH.sets is not None
+    assert RICH.sets.total_ns is not None
+    assert drawn.sets[-1].end == pytest.approx(100 * RICH.sets.total_ns / (1_657.26 * MS * 1.02), abs=0.01)
+    assert picture.stack(VOICE).sets == ()
 
 
 def test_a_row_that_grew_and_one_that_shrank() -> None:

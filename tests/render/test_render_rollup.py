@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sample import ALERT, DOCUMENT, EMPTY, FAILING, UNBUDGETED, VOICE, path, rows, slow
+from sample import ALERT, DOCUMENT, EMPTY, FAILING, RICH, UNBUDGETED, VOICE, path, rows, slow
 
 from outlay.budget import Budget, Share
 from outlay.render import rollup
@@ -37,6 +37,15 @@ def test_folding_keeps_every_row_once_and_so_the_sums(account: tuple[Row, ...], 
 def test_terms_sum_to_the_account(account: tuple[Row, ...]) -> None:
     sums = rollup.by_term(account)
     assert (sum(each.typical_ns for each in sums), sum(each.tail_ns for each in sums)) == totals(account)
+
+
+def test_what_sets_the_percentile_is_summed_too() -> None:
+    assert RICH.sets is not None
+    assert sum(each.sets_ns or 0 for each in rollup.by_term(RICH.account)) == RICH.sets.total_ns
+    shown, rest = rollup.fold(RICH.account, 5)
+    assert rest is not None
+    assert rest.sets_ns == RICH.sets.total_ns - sum(row.sets_ns or 0 for row in shown)
+    assert {each.sets_ns for each in rollup.by_term(VOICE.account)} == {None}
 
 
 def test_a_row_of_half_a_percent_of_either_total_stays() -> None:

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from real import REAL, real
 from record_golden import as_text
 from rich.cells import cell_len
-from sample import ALERT, DOCUMENT, EMPTY, FAILING, INVALID_LOAD, LOADS, SAMPLE, UNBUDGETED, VOICE
+from sample import ALERT, DOCUMENT, EMPTY, FAILING, INVALID_LOAD, LOADS, RICH, SAMPLE, UNBUDGETED, VOICE
 
 from outlay.generator import Stall
 from outlay.render.untrusted import visible
@@ -90,9 +90,70 @@ def test_of_many_shares_those_exceeded_have_a_line_and_the_others_a_name() -> No
 
 
 @pytest.mark.parametrize("name", REAL)
-def test_a_moment_of_real_data_fits_a_screen(name: str) -> None:
+def test_the_answer_of_real_data_fits_a_screen(name: str) -> None:
     for moment in real(name).moments:
-        assert len(one(moment).splitlines()) <= 45
+        text = one(moment)
+        # With findings a screen ends with the last of them.
+        answer = text.partition("\nWhere the time goes")[0] if moment.findings else text
+        assert len(answer.splitlines()) <= 45
+
+
+def test_the_first_lines_answer_what_to_do() -> None:
+    lines = one(RICH).splitlines()
+    first = next(
+        place for place, line in enumerate(lines) if line.startswith("  Start with queueing: 480 ms [410, 560]")
+    )
+    table = lines.index("What to do  each change by itself; savings do not add")
+    # The verdict takes three lines, after one for the inputs and an empty one.
+    assert (first, table) == (5, 17)
+    assert lines[table + 2] == "  1.  queueing          486 ms  480 ms [410, 560]      platform"
+
+
+@pytest.mark.parametrize(
+    ("width", "heads"),
+    [
+        (120, ["entry", "typical", "slowest", "sets p99", "excess", "95 %", "share", "owner"]),
+        (100, ["entry", "typical", "slowest", "sets p99", "excess", "95 %", "share"]),
+        (80, ["entry", "typical", "slowest", "sets p99", "excess", "95 %"]),
+        (60, ["entry", "excess", "95 %", "sets p99"]),
+    ],
+)
+def test_the_excess_keeps_its_interval_at_any_width(width: int, heads: list[str]) -> None:
+    lines = one(RICH, width=width).splitlines()
+    head = next(line for line in lines if line.startswith("  entry"))
+    assert re.split(r" {2,}", head.strip()) == heads
+    row = next(line for line in lines if line.strip().startswith("llm/queue.wait "))
+    assert re.search(r"\+474 ms  \[427, 521\]", row)
+
+
+def test_the_strip_is_as_wide_as_its_times() -> None:
+    lines = one(RICH).splitlines()
+    strip = lines.index("What the tail adds  each as wide as its time: component, stage, part") + 1
+    components, stages = lines[strip], lines[strip + 1]
+    # 624 ms of the model and 248 ms of the client among 1,040.74 ms in 78 columns: 46.8 and 65.4.
+    assert [place - 2 for place, char in enumerate(components) if char == "|"][:3] == [0, 47, 65]
+    assert components.startswith("  |llm 624 ms ")
+    assert stages.startswith("  |queue 622 ms ")
+    assert lines[strip + 3] == "  1.04 s more, 4.00 ms less: +1.04 s in all."
+
+
+def test_without_shares_no_key_speaks_of_them() -> None:
+    assert "over its share" not in one(FAILING)
+    assert "over its share" in one(VOICE)
+
+
+def test_what_is_empty_draws_nothing() -> None:
+    text = one(VOICE)
+    titles = ("Start with", "What to do", "Several at once", "What if", "What goes with", "For whom", "What changed")
+    assert not [title for title in (*titles, "Whose overrun", "How fast", "Duty", "sets", "started:") if title in text]
+
+
+def test_a_long_list_ends_with_how_many_are_left() -> None:
+    many = replace(RICH, findings=RICH.findings * 2, slices=RICH.slices * 4)
+    text = one(many)
+    # Five of eight findings and six of eight slices are drawn.
+    assert "  and 3 more; --json holds all" in text
+    assert "  and 2 more; --json holds all" in text
 
 
 def test_what_has_no_room_beside_a_heading_stands_below_it() -> None:

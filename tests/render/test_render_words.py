@@ -2,7 +2,7 @@ from dataclasses import replace
 from math import inf
 
 import pytest
-from sample import EMPTY, VOICE
+from sample import DOCUMENT, EMPTY, RICH, VOICE
 
 from outlay.render import words
 from outlay.report import ModelGap, Percentile, Report, Segment, Source, Verdict
@@ -134,3 +134,66 @@ def test_worth_is_told_where_interactions_depend_on_each_other(effective_n: floa
 @pytest.mark.parametrize(("value_ns", "text"), [(412 * MS, "+412 ms"), (-3_100_000, "-3.10 ms"), (0, "0")])
 def test_signed(value_ns: int, text: str) -> None:
     assert words.signed(value_ns) == text
+
+
+@pytest.mark.parametrize(
+    ("value_ms", "interval_ms", "text"),
+    [
+        (480, (410, 560), "480 ms [410, 560]"),
+        (480, None, "480 ms"),
+        (4, (0, 9), "4.00 ms [0, 9.00]"),
+        (0, (-2, 3), "0 [-2.00 ms, 3.00 ms]"),
+        # One unit for all would hide a factor of a thousand.
+        (980, (940, 1_100), "980 ms [940 ms, 1.10 s]"),
+        (1, (0.9, 1.1), "1.00 ms [900 \u00b5s, 1.10 ms]"),
+        # What is always 0 needs no interval, and one without an end is none.
+        (0, (0, 0), "0"),
+        (480, (410, inf), "480 ms"),
+    ],
+)
+def test_an_estimate_has_its_interval_in_the_same_unit(
+    value_ms: float, interval_ms: tuple[float, float] | None, text: str
+) -> None:
+    interval_ns = None if interval_ms is None else (interval_ms[0] * MS, interval_ms[1] * MS)
+    assert words.estimate(value_ms * MS, interval_ns) == text
+
+
+def test_a_signed_estimate() -> None:
+    assert words.estimate(20 * MS, (-10 * MS, 50 * MS), sign=True) == "+20.0 ms [-10.0, 50.0]"
+
+
+@pytest.mark.parametrize(
+    ("period_s", "text"), [(28_800, "8 h"), (900, "15 min"), (5_400, "90 min"), (90, "90.0 s"), (30, "30.0 s")]
+)
+def test_period(period_s: int, text: str) -> None:
+    assert words.period(period_s * 10**9) == text
+
+
+@pytest.mark.parametrize(
+    ("coverage_ms", "text"),
+    [
+        ((812, None), "all that was started: 812 ms to no bound"),
+        ((None, 900), "all that was started: no bound to 900 ms"),
+        ((812, inf), "all that was started: 812 ms to never"),
+        (None, ""),
+    ],
+)
+def test_bounds_of_all_that_was_started(coverage_ms: tuple[float | None, float | None] | None, text: str) -> None:
+    ends = coverage_ms and tuple(end_ms and end_ms * MS for end_ms in coverage_ms)
+    assert words.coverage(Percentile(level=99, value_ns=MS, coverage_ns=ends)) == text  # type: ignore[arg-type]
+
+
+def test_of_several_percentiles_the_highest_is_told() -> None:
+    assert words.covered(RICH) == "p99 of all that was started: 1.18 s to no bound"
+    assert words.covered(VOICE) == ""
+
+
+def test_both_attributions_are_named_in_words() -> None:
+    assert (words.fills(RICH), words.sets(RICH)) == ("slowest 1 %", "sets the p99")
+    assert words.attributions(RICH).endswith("What sets the p99 is the mean of 56 around its rank.")
+
+
+def test_a_refused_attribution_says_why_in_one_line() -> None:
+    assert (words.fills(DOCUMENT), words.sets(DOCUMENT)) == ("tail", "")
+    assert words.attributions(DOCUMENT) == ("What sets the p95 is not told: needs 5,000 interactions, there are 74.")
+    assert words.attributions(VOICE) == ""

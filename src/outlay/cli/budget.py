@@ -1,4 +1,4 @@
-"""`outlay budget`: check `outlay.yaml`, show what it grants to whom, hand out presets and the schema."""
+"""`outlay budget`: check `outlay.yaml`, show what it grants to whom, split a limit, hand out presets and the schema."""
 
 import json
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from outlay.cli import USAGE
+from outlay.cli import USAGE, allocate
 from outlay.units import format_duration
 
 if TYPE_CHECKING:  # what these import would slow `outlay --help`
@@ -28,6 +28,7 @@ def budget() -> None:
     outlay budget presets voice-turn > outlay.yaml
     outlay budget validate outlay.yaml
     outlay budget show outlay.yaml
+    outlay budget allocate traces.json --budget outlay.yaml
 
     Exit codes: 0 done, 2 usage, or a file that is not valid.
     """
@@ -117,6 +118,9 @@ def schema() -> None:
     typer.echo(json.dumps(spec_schema(), indent=2, ensure_ascii=False))
 
 
+app.command(help=allocate.HELP)(allocate.allocate)
+
+
 def _load(file: Path) -> "Spec":
     from outlay.formats.spec import MAX_BYTES, SpecError, load_spec
 
@@ -170,8 +174,10 @@ def _from_to(moment: "Moment") -> str:
 
 def _facts(budget: "Budget") -> list[str]:
     thresholds = ", ".join(f"{name} {format_duration(limit)}" for name, limit in budget.thresholds.items())
-    limit = f"{budget.percentile:g} percent within {format_duration(budget.limit_ns)}"
-    return [limit, f"thresholds: {thresholds}"] if thresholds else [limit]
+    facts = [f"{budget.percentile:g} percent within {format_duration(budget.limit_ns)}"]
+    if budget.duty_period_ns is not None:
+        facts.append(f"none over it in a duty period of {format_duration(budget.duty_period_ns)}")
+    return [*facts, f"thresholds: {thresholds}"] if thresholds else facts
 
 
 def _shares(budget: "Budget") -> "Table":
@@ -205,6 +211,7 @@ def _budget(budget: "Budget") -> dict[str, object]:
     return {
         "limit_ns": budget.limit_ns,
         "percentile": budget.percentile,
+        "duty_period_ns": budget.duty_period_ns,
         "thresholds_ns": dict(budget.thresholds),
         "shares": [
             _stated({"entry": share.entry, "limit_ns": share.limit_ns, "owner": share.owner}) for share in budget.shares

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from outlay.cli import OK, REFUSED, USAGE
-from outlay.cli.saying import say, spec_of, stop, write_whole
+from outlay.cli.saying import conditions, say, spec_of, stop, write_whole
 
 if TYPE_CHECKING:  # what these import would slow `outlay --help`
+    from outlay.change import Change
     from outlay.cli.run import Found
     from outlay.explain import Question
     from outlay.formats.spec import Spec
@@ -24,6 +25,7 @@ PATH is a file, a folder, or - for standard input. The format is found by the co
 outlay explain traces.json
 outlay explain logs/ --budget outlay.yaml --html report.html
 outlay explain run.jsonl --where site=lon --by version,shape
+outlay explain run.jsonl --what-if uplink=site:lon --what-if queue.broker=0
 outlay explain spans.pb.zst --json | jq '.moments[].verdict'
 
 Without --budget, ./outlay.yaml is used if it is there; a preset's name works too (see outlay budget presets).
@@ -45,6 +47,14 @@ def explain(  # noqa: PLR0913, PLR0917 - one parameter an option is what Typer r
         list[str] | None,
         typer.Option("--where", "-w", metavar="DIM=VALUE", help="Only interactions like this; * and ? allowed."),
     ] = None,
+    what_if: Annotated[
+        list[str] | None,
+        typer.Option("--what-if", "-i", metavar="ENTRY=VALUE", help="Replay with this changed, as in queue.broker=0."),
+    ] = None,
+    rtt: Annotated[
+        Path | None,
+        typer.Option("--rtt", metavar="CSV", help="Round-trip times between places, for --what-if uplink=rtt:PLACE."),
+    ] = None,
     slowest: Annotated[int, typer.Option("--slowest", "-n", min=0, max=1000, help="Interactions to show whole.")] = 5,
     html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Also write a page.")] = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown, for a pull request.")] = False,
@@ -62,11 +72,12 @@ def explain(  # noqa: PLR0913, PLR0917 - one parameter an option is what Typer r
     if json and markdown:
         stop("--json and --markdown both print to standard output: choose one", USAGE)
     spec = spec_of(budget)
+    asked = _changes(what_if or [], rtt)
     question = Question(
         moments=spec.moments,
         only=moment,
         by=tuple(name.strip() for name in by.split(",") if name.strip()),
-        where=_conditions(where or []),
+        where=conditions(where or []),
         slowest=slowest,
     )
     try:
@@ -81,7 +92,10 @@ def explain(  # noqa: PLR0913, PLR0917 - one parameter an option is what Typer r
         say(f"skipped {many(len(found.skipped), 'file')} of no known format: {found.skipped[0]}")
     if not found.gathering.moments and not found.gathering.loads:
         stop(_nothing(found, question, paths, spec), REFUSED)
-    report = build_report(found.gathering, found.sources)
+    try:
+        report = build_report(found.gathering, found.sources, asked)
+    except ValueError as error:
+        stop(f"--what-if: {error}", USAGE)
     if html is not None:
         from outlay.render.html import to_html
 
@@ -93,14 +107,24 @@ def explain(  # noqa: PLR0913, PLR0917 - one parameter an option is what Typer r
     raise typer.Exit(REFUSED if found.refusals else OK)
 
 
-def _conditions(where: list[str]) -> dict[str, str]:
-    conditions = {}
-    for condition in where:
-        name, equals, value = condition.partition("=")
-        if not (name and equals):
-            stop(f"--where {condition}: expected DIM=VALUE, for example --where site=lon", USAGE)
-        conditions[name.strip()] = value.strip()
-    return conditions
+def _changes(texts: list[str], rtt: Path | None) -> "list[tuple[Change, ...]]":
+    """What is to be replayed: each change alone and, where there are several, all of them together."""
+    if not texts:
+        return []
+    from outlay.change import parse_change
+    from outlay.formats.codec import FormatError
+    from outlay.formats.rtt_matrix import parse
+
+    try:
+        matrix = None if rtt is None else parse(rtt.read_text())
+        changes = [parse_change(text, matrix) for text in texts]
+    except OSError as error:
+        stop(f"{rtt}: {error.strerror}", USAGE)
+    except (FormatError, UnicodeDecodeError) as error:
+        stop(f"{rtt}: {error}", USAGE)
+    except ValueError as error:
+        stop(f"--what-if: {error}", USAGE)
+    return [(change,) for change in changes] + ([tuple(changes)] if len(changes) > 1 else [])
 
 
 def _nothing(found: "Found", question: "Question", paths: list[str], spec: "Spec") -> str:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, BinaryIO
 from outlay.assembly import Assembler, from_source, wanted_keys
 from outlay.explain import Gathering, Question
 from outlay.explain.gather import retarget
-from outlay.formats.codec import FormatError, Item, Shard
+from outlay.formats.codec import FormatError, Shard
 from outlay.formats.log import write_line, write_load
-from outlay.formats.reading import Fills, read, splits
+from outlay.formats.reading import Fills, Reading, read, splits
 from outlay.interaction import SOURCE, Interaction, Note
 from outlay.load import Load
 from outlay.mapping import Rule, Rules
@@ -34,6 +34,9 @@ STDIN = "-"
 
 # Below this many bytes, starting processes costs more than they bring.
 PARALLEL_FROM = 32 * 1024 * 1024
+
+# Of so many inputs, which one an interaction came from tells groups apart; more are single traces.
+FEW_SOURCES = 64
 
 # Progress is only shown for work that lasts.
 PATIENCE_S = 1.0
@@ -146,11 +149,13 @@ def _gather(
         take: Take = part.gathering.take
         if log is not None:
             take = _also_writing(stack.enter_context(replacing(log)), take)
+        asked = SOURCE in question.by or SOURCE in question.where
+        by_source = asked or 1 < len(files) <= FEW_SOURCES
         for name in files:
             with _open(name, advance) as stream:
                 try:
                     reading = read(stream, wanted, shard)
-                    _take_all(name, reading.format, reading.items, assembler, part, take)
+                    _take_all(name, reading, assembler, part, take, by_source=by_source)
                 except FormatError as error:
                     part.refusals[name] = str(error)
         for interaction in assembler.finish():
@@ -174,18 +179,19 @@ def _rare_collections() -> Iterator[None]:
 
 def _take_all(
     name: str,
-    form: str,
-    items: Iterator[Item],
+    reading: Reading,
     assembler: Assembler,
     part: _Part,
     take: Take,
+    *,
+    by_source: bool,
 ) -> None:
     question = part.gathering.question
     # A name may hold bytes that are no text; JSON holds only text.
     shown = os.fsencode(name).decode("utf-8", "backslashreplace")
-    source = Path(shown).name if SOURCE in question.by or SOURCE in question.where else None
+    source = Path(shown).name if by_source else None
     records, loads, unit = 0, 0, "interactions"
-    for item in items:
+    for item in reading.items:
         if isinstance(item, TraceSpan):
             records, unit = records + 1, "spans"
             for complete in assembler.add(item, source):
@@ -203,7 +209,7 @@ def _take_all(
             take(item)
     if loads and not records:
         records, unit = loads, "loads"
-    part.sources[name] = Source(name=shown, format=form, records=records, unit=unit)
+    part.sources[name] = Source(name=shown, format=reading.format, records=records, unit=unit)
 
 
 @contextmanager

@@ -44,6 +44,17 @@ def spec_of(budget: str | None) -> "Spec":
         raise typer.Exit(USAGE) from None
 
 
+def conditions(where: list[str]) -> dict[str, str]:
+    """The conditions of `--where`, by dimension. Ends with what is wrong with one."""
+    found = {}
+    for condition in where:
+        name, equals, value = condition.partition("=")
+        if not (name and equals):
+            stop(f"--where {condition}: expected DIM=VALUE, for example --where site=lon", USAGE)
+        found[name.strip()] = value.strip()
+    return found
+
+
 def write_whole(path: Path, content: bytes) -> None:
     """A file, replaced only when all of it is written. Ends with the reason when it cannot be."""
     from outlay.cli.run import replacing

@@ -1,20 +1,24 @@
 """Cohorts to a report: percentiles with intervals, verdicts, and the account of the typical and of the tail."""
 
-import math
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from outlay.account import path_of
+from outlay.accounts import Accounts
+from outlay.attribution import Group
 from outlay.budget import Budget
-from outlay.cohort import Cohort, Record
-from outlay.explain.gather import Gathering, MomentCohorts
+from outlay.change import Change
+from outlay.cohort import Cohort
+from outlay.explain.gather import REPLAYED, Gathering, MomentCohorts, sample_weight
+from outlay.explain.tail import explain_table
 from outlay.generator import INVALID
 from outlay.load import Bound, Load
-from outlay.quantiles import effective_n, rank_interval, share_interval, smallest_n, verdict
+from outlay.quantiles import coverage_bounds, effective_n, rank_interval, share_interval, smallest_n, verdict
+from outlay.replay import Replay, compile_replay
 from outlay.report import (
     Bin,
     CohortRow,
@@ -24,38 +28,39 @@ from outlay.report import (
     OnTime,
     Percentile,
     Report,
-    Row,
     Segment,
     Slow,
     Source,
     Verdict,
 )
 from outlay.sketch import nearest_rank
-from outlay.stages import UNATTRIBUTED, entry, is_model_time, may_hold_model_time, split_entry, term_of
+from outlay.stages import is_model_time, may_hold_model_time
 from outlay.units import format_duration
 
 LEVELS = (50.0, 95.0, 99.0)
 
-# The typical interaction is the mean of those around the median: single ones are too noisy to show.
-TYPICAL_BAND = (0.45, 0.55)
-
 BINS = 60
 
-# Span names with ids in them make an edge each; beyond so many rows, edges nobody named are told by component only.
-MOST_ROWS = 200
 
+def build_report(gathering: Gathering, sources: Sequence[Source], asked: Sequence[tuple[Change, ...]] = ()) -> Report:
+    """Everything gathered, as values to draw. Moments come in order of name, and so do loads.
 
-def build_report(gathering: Gathering, sources: Sequence[Source]) -> Report:
-    """Everything gathered, as values to draw. Moments come in order of name, and so do loads."""
+    `asked` are what-ifs beside those of the findings. Raises ValueError for what-ifs that no moment can be asked.
+    """
     loads = sorted(gathering.loads, key=lambda load: (load.moment or "", _natural(load.name), load.tool))
-    moments = [
-        _allowed(_moment(cohorts, gathering), [load for load in loads if load.moment == name], gathering.question.where)
-        for name, cohorts in sorted(gathering.moments.items())
-    ]
+    moments: list[MomentReport] = []
+    refused: list[str] = []
+    for name, cohorts in sorted(gathering.moments.items()):
+        moment, why = _moment(cohorts, gathering, asked)
+        under = [load for load in loads if load.moment == name]
+        moments.append(_allowed(moment, under, gathering.question.where))
+        refused += why
+    if refused and not any(moment.what_ifs for moment in moments):
+        raise ValueError(refused[0])
     if gathering.general.troubles:
         # Troubles of the input as a whole stand with the first moment, or alone when nothing was measured.
         general = _health(gathering.general)
-        first = moments[0] if moments else _moment(MomentCohorts(gathering.general.moment, 0), gathering)
+        first = moments[0] if moments else _moment(MomentCohorts(gathering.general.moment, 0), gathering, ())[0]
         moments[:1] = [replace(first, health=_merged(first.health, general))]
     question = gathering.question
     return Report(
@@ -80,23 +85,27 @@ def _merged(lines: Iterable[Health], more: Iterable[Health]) -> tuple[Health, ..
     return tuple(merged[kind] for kind in sorted(merged))
 
 
-def _moment(cohorts: MomentCohorts, gathering: Gathering) -> MomentReport:
+def _moment(
+    cohorts: MomentCohorts, gathering: Gathering, asked: Sequence[tuple[Change, ...]]
+) -> tuple[MomentReport, tuple[str, ...]]:
+    """The moment, and why what-ifs cannot be replayed in it."""
     whole, budget = cohorts.everything, cohorts.moment.budget
     whole.fold()
     worth = _worth(whole)
+    accounts = cohorts.rows.accounts()
+    if accounts.complete and not whole.sampled:
+        whole.know(accounts.total_ns[accounts.served])
     total = tuple(_percentile(whole, level, worth, served_only=False) for level in LEVELS)
     refused = [percentile.why for percentile in total if percentile.why is not None]
     served: tuple[Percentile, ...] = ()
     if whole.sketch.failed:
         served = tuple(_percentile(whole, level, worth, served_only=True) for level in LEVELS)
-    typical, tail = _typical(whole), _tail(whole, budget)
-    rows = len(typical.entries.keys() | tail.entries.keys())
+    tail = explain_table(accounts, cohorts.moment, _replay(cohorts, accounts), asked)
     crowded: tuple[Health, ...] = ()
-    if rows > MOST_ROWS:
-        typical, tail = _without_edges(typical), _without_edges(tail)
-        text = f"{rows} rows; unattributed edges are summed by component"
-        crowded = (Health(kind="too-many-rows", count=rows, example=text),)
-    return MomentReport(
+    if tail.crowded:
+        text = f"{tail.crowded} rows; unattributed edges are summed by component"
+        crowded = (Health(kind="too-many-rows", count=tail.crowded, example=text),)
+    made = MomentReport(
         moment=cohorts.moment.name or "(no interactions)",
         n=whole.measured,
         started=whole.started,
@@ -108,19 +117,52 @@ def _moment(cohorts: MomentCohorts, gathering: Gathering) -> MomentReport:
         budget=budget,
         on_time=_on_time(whole, budget, worth),
         verdict=_verdict(whole, budget, worth),
-        typical_ns=typical.total_ns,
-        typical_label=typical.label,
-        tail_ns=tail.total_ns,
-        tail_label=tail.label,
-        account=_rows(typical, tail, budget),
-        typical_gap=_gap(typical),
-        tail_gap=_gap(tail),
+        typical_ns=tail.typical.total_ns,
+        typical_label=tail.typical.label,
+        tail_ns=tail.fills.total_ns,
+        tail_label=tail.fills.label,
+        account=tail.rows,
+        typical_gap=_gap(tail.typical),
+        tail_gap=_gap(tail.fills),
         bins=tuple(Bin(low_ns=low, high_ns=high, count=count) for low, high, count in whole.sketch.bins(BINS)),
         cohorts=_cohort_rows(cohorts, gathering.question.by),
         slowest=tuple(_slow(cohorts)),
         health=_merged(_health(cohorts), crowded),
         effective_n=worth,
+        sets=tail.sets,
+        findings=tail.findings,
+        fine=tail.fine,
+        together=tail.together,
+        what_ifs=tail.what_ifs,
+        drivers=tail.drivers,
+        slices=tail.slices,
+        shifts=tail.shifts,
+        blame=tail.blame,
+        burn=tail.burn,
+        duty=tail.duty,
+        failing=tail.failing,
     )
+    return made, tail.refused
+
+
+def _replay(cohorts: MomentCohorts, accounts: Accounts) -> Replay | None:
+    """The interactions that were kept whole, each for as many as its kind was drawn from; the failed ones beside them.
+
+    None where none was kept.
+    """
+    kept = cohorts.structures.items()
+    threshold = kept[REPLAYED].key if len(kept) > REPLAYED else 0
+    kept = kept[:REPLAYED]
+    if not kept:
+        return None
+    items = [(each.account.interaction, each.offsets) for each in kept]
+    # One is kept with the probability that its weight is of the threshold.
+    weights = np.array(
+        [each.account.interaction.weight * max(1.0, threshold / sample_weight(each.account)) for each in kept]
+    )
+    served = float(accounts.weights[accounts.served].sum())
+    failed = Replay.serial(accounts.select(np.flatnonzero(~accounts.served)))
+    return compile_replay(items, weights * (served / weights.sum())).plus(failed)
 
 
 # What an INVALID load leaves
@@ -158,6 +200,17 @@ def _allowed(moment: MomentReport, loads: Sequence[Load], where: Mapping[str, st
         slowest=(),
         effective_n=None,
         bounds=bounds,
+        sets=None,
+        findings=(),
+        fine=(),
+        together=None,
+        what_ifs=(),
+        drivers=(),
+        slices=(),
+        shifts=(),
+        blame=(),
+        burn=(),
+        duty=None,
     )
 
 
@@ -201,17 +254,16 @@ def _refused_row(row: CohortRow) -> CohortRow:
 
 
 def _worth(cohort: Cohort) -> float | None:
-    """How many independent interactions these are worth, from how the slow ones cluster in time.
+    """How many independent interactions the served ones are worth, from how the slow ones cluster in time.
 
     None without any, and where the data does not say when they began: then nothing can be seen of bursts.
     """
-    n = cohort.sketch.served
+    n, kept = cohort.arrivals.count, cohort.slowest.items()
     if not n:
         return None
-    slow = cohort.slowest.items()[: max(1, n - _rank(0.99, n))]
-    if cohort.complete:
+    slow = kept[: max(1, n - _rank(0.99, n))]
+    if len(kept) == n:
         # Kept are the slowest first, so the first of them are `slow`.
-        kept = cohort.slowest.items()
         if n > 1 and len({record.start_ns for record in kept}) == 1:
             return None
         in_order = sorted(range(n), key=lambda place: (kept[place].start_ns, kept[place].id))
@@ -222,18 +274,20 @@ def _worth(cohort: Cohort) -> float | None:
         places = cohort.arrivals.ranks(record.start_ns for record in slow)
     exceeded = np.zeros(n, dtype=bool)
     exceeded[places] = True
-    return effective_n(exceeded)
+    return effective_n(exceeded) * cohort.observed / cohort.rows
 
 
 def _percentile(cohort: Cohort, level: float, worth: float | None, *, served_only: bool) -> Percentile:
     n = cohort.sketch.served if served_only else cohort.sketch.count
     q = level / 100
-    needed = smallest_n(q)
-    if n < needed:
-        return Percentile(level=level, value_ns=None, why=f"p{level:g} needs {needed} interactions, there are {n}")
-    ranks = rank_interval(n, q, effective_n=worth if served_only else _all_worth(cohort, worth))
+    needed, seen = smallest_n(q), _seen(cohort, n)
+    if seen < needed:
+        return Percentile(
+            level=level, value_ns=None, why=f"p{level:g} needs {needed} interactions, there are {seen:.0f}"
+        )
+    ranks = rank_interval(n, q, effective_n=_served_worth(cohort, worth) if served_only else _all_worth(cohort, worth))
     if ranks is None:
-        why = f"p{level:g} needs more than {n} interactions for an interval"
+        why = f"p{level:g} needs more than {seen:.0f} interactions for an interval"
         return Percentile(level=level, value_ns=None, why=why)
     low, high = ranks
     at_high = None if high is None else cohort.value_at_rank(high, served_only=served_only)
@@ -241,6 +295,24 @@ def _percentile(cohort: Cohort, level: float, worth: float | None, *, served_onl
         level=level,
         value_ns=cohort.value_at_rank(_rank(q, n), served_only=served_only),
         interval_ns=(cohort.value_at_rank(low, served_only=served_only), at_high),
+        coverage_ns=None if served_only else _coverage(cohort, q),
+    )
+
+
+def _seen(cohort: Cohort, n: int) -> float:
+    """As how many interactions of equal weight those that stand for `n` count."""
+    return n if not cohort.sampled else cohort.observed * n / cohort.measured
+
+
+def _coverage(cohort: Cohort, q: float) -> tuple[float | None, float | None] | None:
+    """Between what times the percentile of all that were started lies; None where all of them were measured."""
+    n = cohort.sketch.count
+    if n == cohort.started:
+        return None
+    low, high = coverage_bounds(q, n / cohort.started)
+    return (
+        None if low is None else cohort.value_at_rank(_rank(low, n)),
+        None if high is None else cohort.value_at_rank(_rank(high, n)),
     )
 
 
@@ -252,7 +324,11 @@ def _rank(q: float, n: int) -> int:
 def _all_worth(cohort: Cohort, worth: float | None) -> float:
     """What all measured interactions are worth; failures are taken to cluster as the slow ones do."""
     n, served = cohort.sketch.count, cohort.sketch.served
-    return n if worth is None or not served else min(float(n), worth / served * n)
+    return _seen(cohort, n) if worth is None or not served else min(_seen(cohort, n), worth / served * n)
+
+
+def _served_worth(cohort: Cohort, worth: float | None) -> float:
+    return _seen(cohort, cohort.sketch.served) if worth is None else worth
 
 
 def _on_time(cohort: Cohort, budget: Budget | None, worth: float | None) -> OnTime | None:
@@ -283,98 +359,7 @@ def _percent(share: float) -> str:
     return "0 %" if share == 0 else "under 0.01 %" if share < 0.0001 else f"{100 * share:.3g} %"
 
 
-# The account of a group of interactions
-
-
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """The mean account of some interactions, rounded to integers that still sum."""
-
-    label: str
-    total_ns: int | None
-    entries: Mapping[str, int]
-
-
-def _typical(cohort: Cohort) -> _Group:
-    records = sorted(cohort.sample.items(), key=lambda record: (record.total_ns, record.id))
-    if not records:
-        return _Group("no interactions", None, {})
-    low, high = (math.floor(share * (len(records) - 1)) for share in TYPICAL_BAND)
-    band = records[low : high + 1]
-    if len(band) < 3:
-        return _mean("the median interaction", [(records[(len(records) - 1) // 2], 1.0)])
-    return _mean(f"mean of {len(band)} around the median", [(record, 1.0) for record in band])
-
-
-def _tail(cohort: Cohort, budget: Budget | None) -> _Group:
-    """The mean of the slowest interactions: the share that the budget's percentile leaves over, else 1 %."""
-    n = cohort.sketch.served
-    if not n:
-        return _Group("no interactions", None, {})
-    share = 1 - (budget.percentile if budget else 99.0) / 100
-    wanted = n - _rank(1 - share, n) + 1
-    label = "the slowest interaction" if wanted == 1 else f"mean of the slowest {100 * share:.3g} % ({wanted})"
-    slow = cohort.slowest.items()[:wanted]
-    weighed = [(record, 1.0) for record in slow]
-    if len(slow) < wanted:
-        # More than were kept whole: those below the kept ones are estimated from the uniform sample.
-        border_ns, floor_ns = slow[-1].total_ns, cohort.value_at_rank(n - wanted + 1, served_only=True)
-        between = [record for record in cohort.sample.items() if floor_ns <= record.total_ns < border_ns]
-        weighed += [(record, (wanted - len(slow)) / len(between)) for record in between]
-    return _mean(label, weighed)
-
-
-def _mean(label: str, weighed: Sequence[tuple[Record, float]]) -> _Group:
-    sums: defaultdict[str, float] = defaultdict(float)
-    for record, weight in weighed:
-        for name, duration in record.entries:
-            sums[name] += weight * duration
-    weight = sum(weight for _, weight in weighed)
-    exact = {name: value / weight for name, value in sums.items()}
-    entries = _rounded(exact)
-    return _Group(label, sum(entries.values()), entries)
-
-
-def _without_edges(group: _Group) -> _Group:
-    entries: defaultdict[str, int] = defaultdict(int)
-    for name, duration in group.entries.items():
-        component, stage = split_entry(name)
-        entries[entry(component, UNATTRIBUTED) if stage.startswith(UNATTRIBUTED) else name] += duration
-    return _Group(group.label, group.total_ns, entries)
-
-
-def _rounded(exact: Mapping[str, float]) -> dict[str, int]:
-    """Whole nanoseconds, the largest remainders rounded up, so that they sum to the rounded sum.
-
-    Beyond 2^53 ns, a hundred days, floats are whole already and their sum is not exact: then nothing is added.
-    """
-    whole = {name: math.floor(value) for name, value in exact.items()}
-    missing = round(sum(exact.values())) - sum(whole.values())
-    by_remainder = sorted(exact, key=lambda name: (whole[name] - exact[name], name))
-    for name in by_remainder[: max(missing, 0)]:
-        whole[name] += 1
-    return whole
-
-
-def _rows(typical: _Group, tail: _Group, budget: Budget | None) -> tuple[Row, ...]:
-    rows = []
-    for name in {**typical.entries, **tail.entries}:
-        share = budget.share_of(name) if budget else None
-        rows.append(
-            Row(
-                entry=name,
-                term=term_of(name),
-                # A group without the entry spent no time there: a true zero, as the group's rows sum to its total.
-                typical_ns=typical.entries.get(name, 0),
-                tail_ns=tail.entries.get(name, 0),
-                budget_ns=share.limit_ns if share else None,
-                owner=share.owner if share else None,
-            )
-        )
-    return tuple(sorted(rows, key=lambda row: (-row.excess_ns, -row.tail_ns, row.entry)))
-
-
-def _gap(group: _Group) -> ModelGap | None:
+def _gap(group: Group) -> ModelGap | None:
     if group.total_ns is None:
         return None
     low = sum(duration for name, duration in group.entries.items() if is_model_time(name))
@@ -391,7 +376,6 @@ def _cohort_rows(cohorts: MomentCohorts, by: Sequence[str]) -> tuple[CohortRow, 
     for key, cohort in cohorts.by.items():
         cohort.fold()
         worth = _worth(cohort)
-        tail = _tail(cohort, budget).entries
         rows.append(
             CohortRow(
                 key=dict(zip(by, key, strict=True)),
@@ -399,10 +383,20 @@ def _cohort_rows(cohorts: MomentCohorts, by: Sequence[str]) -> tuple[CohortRow, 
                 p50=_percentile(cohort, 50.0, worth, served_only=False),
                 p99=_percentile(cohort, 99.0, worth, served_only=False),
                 on_time=_on_time(cohort, budget, worth),
-                leading=max(tail, key=lambda name: (tail[name], name), default=None),
+                leading=_leading(cohort, budget),
             )
         )
     return tuple(sorted(rows, key=lambda row: (-row.n, [(value is None, value or "") for value in row.key.values()])))
+
+
+def _leading(cohort: Cohort, budget: Budget | None) -> str | None:
+    """The entry that took the most time of the slowest interactions; None without any."""
+    n = cohort.sketch.served
+    sums: Counter[str] = Counter()
+    for record in cohort.slowest.items()[: n - _rank((budget.percentile if budget else 99.0) / 100, n) + 1]:
+        for name, duration in record.entries:
+            sums[name] += record.weight * duration
+    return max(sums, key=lambda name: (sums[name], name), default=None)
 
 
 def _slow(cohorts: MomentCohorts) -> Iterable[Slow]:

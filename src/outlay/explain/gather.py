@@ -12,7 +12,9 @@ from outlay.clocks import Call, Clocks, Offsets, calls_of, clocks_of
 from outlay.cohort import Cohort, Keep, Largest
 from outlay.interaction import Interaction, Note, dimension
 from outlay.load import Load
+from outlay.sampling import priority
 from outlay.stages import UNATTRIBUTED
+from outlay.tabulator import Tabulator
 from outlay.units import MAX_NS, NS_PER_MS, format_duration
 
 # Interactions whose clocks are aligned together: bounds from all of them, before any is accounted. The first batch is
@@ -28,8 +30,12 @@ _MOST_PATTERNS = 10_000
 UNNAMED_SHARE, UNNAMED_NS = 0.05, 50 * NS_PER_MS
 _UNNAMED = f"/{UNATTRIBUTED}"
 
-# A cohort of `--by` keeps few accounts whole: there may be hundreds of cohorts, and only their tails are shown.
-_SMALL = Keep(slowest=64, sample=0)
+# Cohorts keep few accounts whole: there may be hundreds of `--by`, and of all there are the columns.
+_SMALL = Keep(slowest=64)
+
+# How many interactions are kept whole, spans and all, to be replayed. Slow ones are kept more often: by the square of
+# their time, so that of the slowest 1 % of a million there are still hundreds.
+REPLAYED = 8192
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,10 +70,22 @@ class Trouble:
 Key = tuple[str | None, ...]
 
 
-class MomentCohorts:
-    """One moment: the cohort of all its interactions, one for each value of `--by`, the slowest, the troubles."""
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """An interaction kept whole, with what brings its clocks together. It was `key` that kept it; see `_sample_key`."""
 
-    __slots__ = ("by", "everything", "limits_ns", "moment", "slowest", "troubles", "whole")
+    key: int
+    account: Account
+    offsets: Offsets | None
+
+
+class MomentCohorts:
+    """One moment: all its interactions as a cohort and as columns, a cohort for each value of `--by`, the troubles.
+
+    `slowest` are kept to be shown, `structures` a sample to be replayed.
+    """
+
+    __slots__ = ("by", "everything", "limits_ns", "moment", "rows", "slowest", "structures", "troubles", "whole")
 
     def __init__(self, moment: Moment, slowest: int) -> None:
         self.moment = moment
@@ -76,8 +94,11 @@ class MomentCohorts:
         budget = moment.budget
         self.limits_ns = (budget.limit_ns, *budget.thresholds.values()) if budget else ()
         self.everything = Cohort(self.limits_ns)
+        self.rows = Tabulator()
         self.by: dict[Key, Cohort] = {}
         self.slowest: Largest[tuple[Account, Offsets | None]] = Largest(slowest)
+        # One more than are used: the first that does not count says how likely the others were to be kept.
+        self.structures: Largest[Kept] = Largest(REPLAYED + 1)
         self.troubles: dict[str, Trouble] = {}
 
     def cohort(self, key: Key) -> Cohort:
@@ -102,6 +123,8 @@ class MomentCohorts:
 
     def merge(self, other: "MomentCohorts") -> None:
         self.everything.merge(other.everything)
+        self.rows.merge(other.rows)
+        self.structures.merge(other.structures)
         for key, cohort in other.by.items():
             self.cohort(key).merge(cohort)
         self.slowest.merge(other.slowest)
@@ -240,13 +263,16 @@ class Gathering:
         made = self._account(interaction, clocks, moment)
         if interaction.outcome != "ok":
             for cohort in cohorts:
-                cohort.add_failed(interaction.outcome)
+                cohort.add_failed(interaction.outcome, interaction.weight)
+            moment.rows.add_failed(interaction)
         elif made is None:
             for cohort in cohorts:
-                cohort.add_unmeasured()
+                cohort.add_unmeasured(interaction.weight)
         else:
             for cohort in cohorts:
                 cohort.add(made)
+            moment.rows.add(made, _busy_ns(interaction))
+            self._keep(made, clocks, moment)
 
     def _account(self, interaction: Interaction, clocks: tuple[str, ...], moment: MomentCohorts) -> Account | None:
         offsets = None
@@ -278,6 +304,14 @@ class Gathering:
             moment.slowest.add((made.total_ns, -start), interaction.id, (made, offsets))
         return made
 
+    def _keep(self, made: Account, clocks: tuple[str, ...], moment: MomentCohorts) -> None:
+        """Keep the whole structure of some, to be replayed."""
+        key = _sample_key(made)
+        if moment.structures.admits(key):
+            interaction = made.interaction
+            offsets = self._clocks.offsets(interaction.clock, clocks, _anchor_ns(interaction)) if clocks else None
+            moment.structures.add((key,), interaction.id, Kept(key, made, offsets))
+
     def merge(self, other: "Gathering") -> None:
         """Everything that `other` gathered, too. Both must be flushed and have been asked the same."""
         for name, cohorts in other.moments.items():
@@ -285,6 +319,27 @@ class Gathering:
         self.general.merge(other.general)
         self.loads += other.loads
         self.offered += other.offered
+
+
+def _sample_key(made: Account) -> int:
+    """What ranks an interaction for the sample: its time squared over a uniform number from its id.
+
+    Those with the largest are a sample in which each is as likely as its weight. (Duffield, Lund & Thorup 2007.)
+    """
+    return sample_weight(made) * 2**64 // (priority(made.interaction.id) + 1)
+
+
+def sample_weight(made: Account) -> int:
+    return max(made.total_ns, 1) ** 2 * made.interaction.weight
+
+
+def _busy_ns(interaction: Interaction) -> int:
+    """How long the service was busy with it from its start on: longer than a person waits, where an answer goes on."""
+    start = interaction.start_ns or 0
+    here = interaction.clock
+    ends = [span.end_ns for span in interaction.spans if span.clock == here]
+    ends += [mark.at_ns for mark in interaction.marks if mark.clock == here]
+    return max([*ends, interaction.end_ns or start]) - start
 
 
 def _fits(value: str | None, pattern: str) -> bool:

@@ -14,6 +14,7 @@ import msgspec
 from outlay.formats import records
 from outlay.formats.codec import FormatError, Item, JsonCodec, Shard
 from outlay.interaction import Kind, Note
+from outlay.sampling import TRACE_STATE
 from outlay.trace import Event, Scalar, TraceSpan
 from outlay.units import MAX_NS
 
@@ -33,6 +34,8 @@ _RESOURCE_KEYS = ("service.name", "service.instance.id", "host.id", "host.name")
 
 _EXPECTED = "an OTLP traces object: {resourceSpans: [{resource, scopeSpans: [{scope, spans}]}]}"
 _NO_ID = "an id is empty"
+# A trace state without OpenTelemetry's own part says nothing of sampling.
+_SAMPLED = "ot="
 _BEYOND = "a time does not fit 63 bits of nanoseconds"
 
 # A message larger than this is not telemetry but a length read from the wrong bytes.
@@ -118,6 +121,7 @@ class _Span(msgspec.Struct, rename="camel"):
     events: list[_Event] | None = None
     links: list[_Link] | None = None
     status: _Status | None = None
+    trace_state: str | None = None
 
 
 class _ScopeSpans(msgspec.Struct):
@@ -197,7 +201,7 @@ def _json_span(
         follows=bool(linked),
         failed=span.status is not None and span.status.code in (_ERROR, "STATUS_CODE_ERROR"),
         scope=scope,
-        attributes=_json_scalars(span.attributes, wanted),
+        attributes=_with_state(_json_scalars(span.attributes, wanted), span.trace_state),
         resource=resource,
         events=tuple(
             Event(
@@ -230,6 +234,13 @@ def _json_scalar(value: _Value | None) -> Scalar | None:
         number = float(value.double_value)
         return number if isfinite(number) else None
     return value.bool_value
+
+
+def _with_state(attributes: dict[str, Scalar], state: str | None) -> dict[str, Scalar]:
+    """The trace's state stands beside the attributes, because its sampler may have written there."""
+    if state and _SAMPLED in state:
+        attributes[TRACE_STATE] = state
+    return attributes
 
 
 def _hex(text: str | None) -> str:
@@ -368,7 +379,7 @@ def _protobuf_span(
         follows=bool(linked),
         failed=span.status.code == _ERROR,
         scope=scope,
-        attributes=_protobuf_scalars(span.attributes, wanted),
+        attributes=_with_state(_protobuf_scalars(span.attributes, wanted), span.trace_state),
         resource=resource,
         events=tuple(
             [

@@ -86,13 +86,18 @@ _Complaints = Iterator[tuple[Path, str]]
 
 
 def _limit_is_time(moment: MomentKeys) -> _Complaints:
-    within = _known(moment.within)
-    if within is not None and parse_duration(within) == 0:
-        yield ("within",), "must be above 0"
+    for key, value in (("within", _known(moment.within)), ("duty_period", _known(moment.duty_period))):
+        if value is not None and parse_duration(value) == 0:
+            yield (key,), "must be above 0"
 
 
 def _limit_is_there(moment: MomentKeys) -> _Complaints:
-    needy = {"percentile": moment.percentile, "thresholds": moment.thresholds, "stages": moment.stages}
+    needy = {
+        "percentile": moment.percentile,
+        "thresholds": moment.thresholds,
+        "duty_period": moment.duty_period,
+        "stages": moment.stages,
+    }
     for key, value in needy.items():
         if moment.within is UNSET and value is not UNSET:
             yield (key,), "means nothing without `within`; add the limit, or leave this out"
@@ -144,7 +149,7 @@ def _ends_are_marks(moment: MomentKeys) -> _Complaints:
 # A check runs only where the keys beside it were read whole: half of a chain proves nothing, while shares that already
 # exceed the limit do so whatever the unread ones would add.
 _CHECKS: tuple[tuple[tuple[str, ...], Callable[[MomentKeys], _Complaints]], ...] = (
-    (("within",), _limit_is_time),
+    ((), _limit_is_time),
     (("within",), _limit_is_there),
     (("within",), _shares_fit),
     ((), _thresholds_rise),
@@ -180,7 +185,7 @@ def _moment(name: str, keys: MomentKeys) -> Moment:
 
 
 def _budget(keys: MomentKeys) -> Budget | None:
-    within, percentile = _known(keys.within), _known(keys.percentile)
+    within, percentile, duty_period = _known(keys.within), _known(keys.percentile), _known(keys.duty_period)
     if within is None:
         return None
     thresholds = _known(keys.thresholds) or {}
@@ -192,6 +197,7 @@ def _budget(keys: MomentKeys) -> Budget | None:
             Share(entry=entry, limit_ns=_share_ns(share), owner=_known(share.owner))
             for entry, share in (_known(keys.stages) or {}).items()
         ),
+        duty_period_ns=None if duty_period is None else parse_duration(duty_period),
     )
 
 

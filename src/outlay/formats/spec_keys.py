@@ -214,6 +214,16 @@ class MomentKeys(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ]
         | UnsetType
     ) = UNSET
+    duty_period: (
+        Annotated[
+            Duration,
+            Meta(
+                description="for safety: how long a duty is, of which no interaction may exceed `within`",
+                examples=["1h"],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
     stages: (
         Annotated[
             dict[SharePattern, Share],

@@ -2,7 +2,8 @@
 
 - Every `_ns` is a whole number of nanoseconds, or the text `"inf"`: never, or no upper bound.
 - An absent key means unknown, refused or not declared; nothing is null, and 0 is a measured 0.
-- The `account`'s `typical_ns` and `tail_ns` sum to the moment's; a slowest's `entries` sum to its `total_ns`.
+- The `account`'s `typical_ns` and `tail_ns` sum to the moment's, its `sets_ns` to the `total_ns` of `sets`; a slowest's
+  `entries` sum to its `total_ns`.
 - Keys may be added within a version; none is renamed or changes its meaning.
 """
 
@@ -17,17 +18,30 @@ from outlay.load import Bound, Load
 from outlay.render.words import percentile_name
 from outlay.report import (
     Bin,
+    Blame,
+    Burn,
     CohortRow,
+    Driver,
+    Duty,
+    Failing,
+    Finding,
+    Fine,
     Health,
     ModelGap,
     MomentReport,
     OnTime,
     Percentile,
+    Recovery,
     Report,
     Row,
     Segment,
+    Sets,
+    Shift,
+    Slice,
     Slow,
     Source,
+    Together,
+    WhatIf,
 )
 
 VERSION = "report/1"
@@ -79,9 +93,26 @@ def _moment(moment: MomentReport) -> Json:
         model_time=_model_time(moment),
         distribution=[_bin(each) for each in moment.bins],
         cohorts=[_cohort(cohort) for cohort in moment.cohorts],
-        findings=[],
+        **_causes(moment),
         slowest=[_slow(slow) for slow in moment.slowest],
         health=[_health(health) for health in moment.health],
+    )
+
+
+def _causes(moment: MomentReport) -> Json:
+    return known(
+        sets=moment.sets and _sets(moment.sets),
+        findings=[_finding(finding) for finding in moment.findings],
+        fine=[_fine(each) for each in moment.fine] or None,
+        together=moment.together and _together(moment.together),
+        what_ifs=[_what_if(each) for each in moment.what_ifs] or None,
+        drivers=[_driver(driver) for driver in moment.drivers] or None,
+        slices=[_slice(each) for each in moment.slices] or None,
+        shifts=[_shift(shift) for shift in moment.shifts] or None,
+        blame=[_blame(each) for each in moment.blame] or None,
+        burn=[_burn(each) for each in moment.burn] or None,
+        duty=moment.duty and _duty(moment.duty),
+        failing=moment.failing and _failing(moment.failing),
     )
 
 
@@ -135,7 +166,8 @@ def ordered(mapping: Mapping[str, object]) -> Json:
 
 
 def ns(value: float | None) -> int | str | None:
-    if value is None:
+    # A difference of two percentiles that never come is no number.
+    if value is None or math.isnan(value):
         return None
     return "inf" if math.isinf(value) else round(value)
 
@@ -148,9 +180,14 @@ def percentiles(percentiles: Sequence[Percentile]) -> Json:
             f"{name}_ns": ns(percentile.value_ns),
             f"{name}_interval_ns": percentile.interval_ns and limits(*percentile.interval_ns),
             f"{name}_why": percentile.why,
+            f"{name}_started": percentile.coverage_ns and _started(*percentile.coverage_ns),
         }
         fields |= known(**told)
     return fields
+
+
+def _started(low_ns: float | None, high_ns: float | None) -> Json:
+    return known(low_ns=ns(low_ns), high_ns=ns(high_ns))
 
 
 def limits(low_ns: float, high_ns: float | None) -> list[int | str | None]:
@@ -167,6 +204,7 @@ def _budget(budget: Budget) -> Json:
         "percentile": budget.percentile,
         "thresholds": {f"{name}_ns": limit_ns for name, limit_ns in sorted(budget.thresholds.items())},
         "shares": [known(entry=share.entry, limit_ns=share.limit_ns, owner=share.owner) for share in budget.shares],
+        **known(duty_period_ns=budget.duty_period_ns),
     }
 
 
@@ -183,6 +221,162 @@ def _row(row: Row) -> Json:
         excess_ns=row.excess_ns,
         budget_ns=row.budget_ns,
         owner=row.owner,
+        tail_interval_ns=row.tail_interval_ns and limits(*row.tail_interval_ns),
+        excess_interval_ns=row.excess_interval_ns and limits(*row.excess_interval_ns),
+        sets_ns=row.sets_ns,
+        sets_interval_ns=row.sets_interval_ns and limits(*row.sets_interval_ns),
+    )
+
+
+def _sets(value: Sets) -> Json:
+    return known(level=value.level, total_ns=value.total_ns, n=value.n, scale=value.scale, why=value.why)
+
+
+def _finding(finding: Finding) -> Json:
+    about = known(
+        term=finding.term,
+        entry=finding.entry,
+        owner=finding.owner,
+        fix=finding.fix,
+        evidence=list(finding.evidence),
+        typical_ns=finding.typical_ns,
+        tail_ns=finding.tail_ns,
+    )
+    return about | _what_if(finding.what_if)
+
+
+def _what_if(value: WhatIf) -> Json:
+    return {
+        "change": list(value.changes),
+        "recovers": _recovers(value.recovers),
+        "replayed": value.replayed,
+        "of": value.of,
+        "serial": value.serial,
+        "notes": list(value.notes),
+    }
+
+
+def _recovers(recovers: Sequence[Recovery]) -> Json:
+    """By percentile; `interval_ns` without a name is the highest one's."""
+    fields: Json = {}
+    for each in recovers:
+        name = percentile_name(each.level)
+        told = {f"{name}_ns": ns(each.saved_ns), f"{name}_interval_ns": _ends(each.interval_ns)}
+        fields |= known(**told, **{f"{name}_before_ns": ns(each.before_ns), f"{name}_after_ns": ns(each.after_ns)})
+    highest = max(recovers, key=lambda each: each.level, default=None)
+    return fields | known(interval_ns=highest and _ends(highest.interval_ns))
+
+
+def _recovery(value: Recovery) -> Json:
+    return known(
+        before_ns=ns(value.before_ns),
+        after_ns=ns(value.after_ns),
+        saved_ns=ns(value.saved_ns),
+        interval_ns=_ends(value.interval_ns),
+    )
+
+
+def _ends(interval_ns: tuple[float, float] | None) -> list[int | str | None] | None:
+    """Both ends; absent where one of them is no number."""
+    return None if interval_ns is None or any(map(math.isnan, interval_ns)) else limits(*interval_ns)
+
+
+def _fine(value: Fine) -> Json:
+    return {"term": value.term, "typical_ns": value.typical_ns, "tail_ns": value.tail_ns}
+
+
+def _together(value: Together) -> Json:
+    return known(
+        level=value.all_recovers.level,
+        pair=value.pair and list(value.pair),
+        pair_recovers=value.pair_recovers and _recovery(value.pair_recovers),
+        all_recovers=_recovery(value.all_recovers),
+        shares_ns={term: ns(share_ns) for term, share_ns in sorted(value.shares_ns.items())},
+    )
+
+
+def _driver(value: Driver) -> Json:
+    return known(
+        name=value.name,
+        n=value.n,
+        rank_correlation=value.rank_correlation,
+        correlation_interval=list(value.correlation_interval),
+        level=value.level,
+        effect_ns=ns(value.effect_ns),
+        effect_interval_ns=_ends(value.effect_interval_ns),
+        counted=value.counted,
+        explains=value.explains,
+    )
+
+
+def _slice(value: Slice) -> Json:
+    return known(
+        dimension=value.dimension,
+        value=value.value,
+        n=value.n,
+        share=value.share,
+        tail_share=value.tail_share,
+        lift=value.lift,
+        p_value=value.p_value,
+        level=value.level,
+        effect_ns=ns(value.effect_ns),
+        effect_interval_ns=_ends(value.effect_interval_ns),
+        compared=value.compared,
+        why=value.why,
+    )
+
+
+def _shift(value: Shift) -> Json:
+    return known(
+        dimension=value.dimension,
+        old=value.old,
+        new=value.new,
+        n_old=value.n_old,
+        n_new=value.n_new,
+        level=value.level,
+        old_ns=ns(value.old_ns),
+        new_ns=ns(value.new_ns),
+        version_ns=ns(value.version_ns),
+        version_interval_ns=_ends(value.version_interval_ns),
+        shape_ns=ns(value.shape_ns),
+        shape_interval_ns=_ends(value.shape_interval_ns),
+        compared=value.compared,
+    )
+
+
+def _blame(value: Blame) -> Json:
+    return known(owner=value.owner, over_ns=value.over_ns, share=value.share, entries=ordered(value.entries))
+
+
+def _burn(value: Burn) -> Json:
+    return known(owner=value.owner, rates=ordered(value.rates), alert=value.alert)
+
+
+def _duty(value: Duty) -> Json:
+    return known(
+        period_ns=value.period_ns,
+        periods=value.periods,
+        over=value.over,
+        worst_ns=ns(value.worst_ns),
+        misses=value.misses,
+    )
+
+
+def _failing(value: Failing) -> Json:
+    return known(
+        share=value.share,
+        outcomes=ordered(value.outcomes),
+        from_level=value.from_level,
+        parts=[
+            {
+                "dimension": part.dimension,
+                "value": part.value,
+                "n": part.n,
+                "failed_share": part.failed_share,
+                "of_failures": part.of_failures,
+            }
+            for part in value.parts
+        ],
     )
 
 

@@ -4,9 +4,11 @@ import re
 from collections.abc import Sequence
 
 from outlay.load import Load
-from outlay.render import loads, rollup, words
+from outlay.render import causes, flame, loads, rollup, words
+from outlay.render.causes import Section
 from outlay.render.untrusted import visible
-from outlay.report import CohortRow, Health, MomentReport, Percentile, Report, Slow
+from outlay.render.words import Name, Sentence
+from outlay.report import CohortRow, Finding, Health, MomentReport, Percentile, Report, Row, Slow
 from outlay.stages import term_of
 from outlay.units import format_duration
 
@@ -20,8 +22,8 @@ _BADGE = {"PASS": "✅ PASS", "FAIL": "❌ FAIL", "UNDECIDED": "❔ UNDECIDED", 
 
 # What may stand between backticks as it is; anything else is spelt in entities, which no renderer reads as markup.
 _PLAIN = re.compile(r"[A-Za-z0-9_./:>*+=, -]*[A-Za-z0-9_./:>*+=,-]")
-# A dot stays only inside a number: elsewhere it could make a link out of a host's name.
-_SPECIAL = re.compile(r"[^A-Za-z0-9 .,:;=%()'+±×–…-]|(?<!\d)\.|\.(?!\d)")
+# A dot stays inside a number, and where it ends a word: elsewhere it could make a link out of a host's name, or a list.
+_SPECIAL = re.compile(r"[^A-Za-z0-9 .,:;=%()'+±×–…-]|(?<!\d)\.(?! |$)|(?<=\d)\.(?!\d)")
 
 Lines = list[str]
 
@@ -53,6 +55,11 @@ def prose(text: str) -> str:
     return _SPECIAL.sub(lambda char: char[0] if char[0].isalnum() else f"&#{ord(char[0])};", visible(text))
 
 
+def sentence(value: Sentence) -> str:
+    """A sentence with its names as code."""
+    return "".join(name(piece) if isinstance(piece, Name) else prose(piece) for piece in value)
+
+
 def _inputs(report: Report) -> str:
     alike = words.one_format(report)
     names = [
@@ -77,8 +84,20 @@ def _load(load: Load) -> Lines:
 
 
 def _moment(moment: MomentReport) -> Lines:
-    sections = (_headline, _percentiles, _account, _model, _shares, _slowest, _cohorts, _health)
-    return [line for section in sections for line in section(moment)]
+    return [
+        *_headline(moment),
+        *_percentiles(moment),
+        *_findings(moment),
+        *_sections(causes.changed(moment)),
+        *_account(moment),
+        *_model(moment),
+        *_sections(causes.for_whom(moment)),
+        *_shares(moment),
+        *_sections(causes.whose(moment)),
+        *_slowest(moment),
+        *_cohorts(moment),
+        *_health(moment),
+    ]
 
 
 def _table(heads: Sequence[str], align: str, rows: Sequence[Sequence[str]]) -> Lines:
@@ -98,7 +117,10 @@ def _headline(moment: MomentReport) -> Lines:
         title, limit = words.verdict_title(moment).capitalize(), prose(words.budget(moment.budget))
         says = f"**{title}** ({limit}): {prose(words.verdict_reason(moment.verdict))}."
     ended = ", ".join(f"{name(outcome)} {words.count(number)}" for outcome, number in words.outcomes(moment))
-    lines += [says, "", words.measured(moment) + (f": {ended}" if ended else "") + "."]
+    lines += [says]
+    if start := causes.start(moment):
+        lines += ["", sentence(start)]
+    lines += ["", words.measured(moment) + (f": {ended}" if ended else "") + "."]
     if worth := words.worth(moment):
         lines += ["", f"{worth.capitalize()}."]
     if moment.on_time is not None:
@@ -109,6 +131,11 @@ def _headline(moment: MomentReport) -> Lines:
 
 
 def _percentiles(moment: MomentReport) -> Lines:
+    covered = words.covered(moment)
+    return [*_percentile_table(moment), *(["", f"{prose(covered)}."] if covered else [])]
+
+
+def _percentile_table(moment: MomentReport) -> Lines:
     served = {percentile.level: percentile for percentile in moment.served}
     if not served:
         return _table(
@@ -127,34 +154,97 @@ def _percentile_row(percentile: Percentile) -> Lines:
     return [words.percentile_name(percentile.level), f"**{value}**", prose(detail)]
 
 
+def _findings(moment: MomentReport) -> Lines:
+    """What can be avoided, in order; below it what shows each."""
+    if not moment.findings:
+        return []
+    levels = causes.levels(moment)
+    heads = (
+        "",
+        "term",
+        "in the tail",
+        *(f"back at {words.percentile_name(level)}" for level in levels),
+        "owner",
+        "fix",
+    )
+    rows = [_finding(place, finding, levels) for place, finding in enumerate(moment.findings, start=1)]
+    seen = [f"- {finding.term}: {prose(text)}" for finding in moment.findings for text in finding.evidence]
+    notes = [line for told in causes.assumptions(moment) for line in ("", sentence(told))]
+    title = ["", "### What to do", "", f"{causes.ALONE.capitalize()}."]
+    align = "<<>" + "<" * len(levels) + "<<"
+    return [*title, *_table(heads, align, rows), *(["", "Seen:", "", *seen] if seen else []), *notes]
+
+
+def _finding(place: int, finding: Finding, levels: Sequence[float]) -> Lines:
+    back = [causes.back(causes.at(finding.what_if, level)) for level in levels]
+    back[0] = f"**{back[0]}**" if back[0] else ""
+    tail = format_duration(finding.tail_ns)
+    return [f"{place}.", finding.term, tail, *back, name(finding.owner or ""), prose(finding.fix)]
+
+
+def _sections(sections: Sequence[Section]) -> Lines:
+    return [line for section in sections for line in _section(section)]
+
+
+def _section(section: Section) -> Lines:
+    note = sentence(section.note)
+    rows = [[sentence(cell) for cell in row] for row in section.rows]
+    return [
+        "",
+        f"### {section.title}",
+        *(["", f"{note[:1].upper()}{note[1:]}."] if note else []),
+        *(_table(section.heads, section.align, rows) if rows else []),
+        *(["", *(f"- {sentence(line)}" for line in section.lines)] if section.lines else []),
+    ]
+
+
 def _account(moment: MomentReport) -> Lines:
     if moment.typical_ns is None or moment.tail_ns is None:
         return []
     shown, rest = rollup.fold(moment.account, ROWS)
-    rows = []
-    for row in shown:
-        over_ns, share = rollup.over_ns(row), "" if row.budget_ns is None else format_duration(row.budget_ns)
-        numbers = _numbers(row.typical_ns, row.tail_ns)
-        if over_ns is not None:
-            share += f", **over by {format_duration(over_ns)}**"
-        rows.append([name(row.entry), row.term, *numbers, share, name(row.owner or "")])
+    sets = words.sets(moment)
+    rows = [_account_row(row, sets=bool(sets)) for row in shown]
     if rest is not None:
-        numbers = _numbers(rest.typical_ns, rest.tail_ns)
-        rows.append([f"_{words.many(len(rest.rows), 'smaller row')}_", "", *numbers, "", ""])
-    totals = [f"**{number}**" for number in _numbers(moment.typical_ns, moment.tail_ns)]
-    rows.append(["**total**", "", *totals, "", ""])
+        folded = f"_{words.many(len(rest.rows), 'smaller row')}_"
+        rows.append([folded, "", *_numbers(rest.typical_ns, rest.tail_ns, rest.sets_ns), "", ""])
+    totals = _numbers(moment.typical_ns, moment.tail_ns, rollup.sets_ns(moment.account))
+    rows.append(["**total**", "", *(f"**{number}**" for number in totals), "", ""])
+    tail, read = words.fills(moment), words.attributions(moment)
+    heads = ("entry", "term", "typical", tail, *((sets,) if sets else ()), "excess", "share", "owner")
     return [
         "",
         "### Where the time goes",
         "",
-        f"Typical: {prose(moment.typical_label)}. Tail: {prose(moment.tail_label)}.",
-        *_table(("entry", "term", "typical", "tail", "excess", "share", "owner"), "<<>>><<", rows),
-        *_leads(moment),
+        f"Typical: {prose(moment.typical_label)}. {tail.capitalize()}: {prose(moment.tail_label)}.",
+        *(["", prose(read)] if read else []),
+        *_table(heads, "<<>>>><<" if sets else "<<>>><<", rows),
+        *([] if moment.findings else _leads(moment)),
+        *_flame(moment),
     ]
 
 
-def _numbers(typical_ns: int, tail_ns: int) -> Lines:
-    return [format_duration(typical_ns), format_duration(tail_ns), words.signed(tail_ns - typical_ns)]
+def _account_row(row: Row, *, sets: bool) -> Lines:
+    over_ns, share = rollup.over_ns(row), "" if row.budget_ns is None else format_duration(row.budget_ns)
+    if over_ns is not None:
+        share += f", **over by {format_duration(over_ns)}**"
+    numbers = _numbers(row.typical_ns, row.tail_ns, row.sets_ns if sets else None)
+    bracket = words.bounds(row.excess_ns, row.excess_interval_ns)
+    numbers[-1] += f" {prose(bracket)}" if bracket else ""
+    return [name(row.entry), row.term, *numbers, share, name(row.owner or "")]
+
+
+def _numbers(typical_ns: int, tail_ns: int, sets_ns: int | None) -> Lines:
+    sets = [] if sets_ns is None else [format_duration(sets_ns)]
+    return [format_duration(typical_ns), format_duration(tail_ns), *sets, words.signed(tail_ns - typical_ns)]
+
+
+def _flame(moment: MomentReport) -> Lines:
+    """The components and what each adds; the table above holds the stages and parts."""
+    drawn = flame.flame(moment.account)
+    if not flame.is_worth_drawing(drawn):
+        return []
+    added = [f"{name(frame.name)} {flame.told(frame)}" for frame in drawn.added if frame.depth == 0]
+    return ["", f"By component: {', '.join(added)}. Together: {flame.summed(drawn)}."]
 
 
 def _leads(moment: MomentReport) -> Lines:
@@ -169,7 +259,7 @@ def _leads(moment: MomentReport) -> Lines:
 
 
 def _model(moment: MomentReport) -> Lines:
-    gaps = [("typical", moment.typical_gap), ("tail", moment.tail_gap)]
+    gaps = [("typical", moment.typical_gap), (words.fills(moment), moment.tail_gap)]
     items = [f"- {label}: {words.model_gap(gap)}" for label, gap in gaps if gap is not None]
     if not items:
         return []

@@ -75,10 +75,14 @@ class Tick:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stack:
-    """Typical and tail as bars of their terms, on one scale, with the budget's limit where there is one."""
+    """Typical and tail as bars of their terms, on one scale, with the budget's limit where there is one.
+
+    `sets` is what sets the percentile; empty where that is not known.
+    """
 
     typical: tuple[Box, ...]
     tail: tuple[Box, ...]
+    sets: tuple[Box, ...]
     limit: Tick | None
     ticks: tuple[Tick, ...]
 
@@ -181,13 +185,20 @@ def stack(moment: MomentReport) -> Stack:
     """The account by term."""
     limit_ns = moment.budget.limit_ns if moment.budget else None
     sums = rollup.by_term(moment.account)
-    tops = (sum(each.typical_ns for each in sums), sum(each.tail_ns for each in sums), limit_ns or 1)
+    sets = [(each.term, each.sets_ns) for each in sums if each.sets_ns is not None]
+    tops = (
+        sum(each.typical_ns for each in sums),
+        sum(each.tail_ns for each in sums),
+        sum(sets_ns for _, sets_ns in sets),
+        limit_ns or 1,
+    )
     scale = Scale(low_ns=0, high_ns=max(tops) * 1.02)
     limits = [] if limit_ns is None else _flags(scale, [("budget", limit_ns)])
     line_x = limits[0].x if limits else None
     return Stack(
         typical=_pieces([(each.term, each.typical_ns) for each in sums], scale, line_x),
         tail=_pieces([(each.term, each.tail_ns) for each in sums], scale, line_x),
+        sets=_pieces(sets, scale, line_x),
         limit=limits[0] if limits else None,
         ticks=axis(scale),
     )

@@ -18,6 +18,11 @@ class Rest:
     rows: tuple[Row, ...]
 
     @property
+    def sets_ns(self) -> int | None:
+        """Their part of what sets the percentile; None where that is not known."""
+        return sets_ns(self.rows)
+
+    @property
     def typical_ns(self) -> int:
         """Their part of a typical interaction."""
         return sum(row.typical_ns for row in self.rows)
@@ -30,11 +35,12 @@ class Rest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TermSum:
-    """All rows of one term."""
+    """All rows of one term; `sets_ns` None: what sets the percentile is not known."""
 
     term: str
     typical_ns: int
     tail_ns: int
+    sets_ns: int | None = None
 
     @property
     def excess_ns(self) -> int:
@@ -134,10 +140,17 @@ def by_term(rows: Sequence[Row]) -> tuple[TermSum, ...]:
             term=term.name,
             typical_ns=sum(row.typical_ns for row in rows if row.term == term.name),
             tail_ns=sum(row.tail_ns for row in rows if row.term == term.name),
+            sets_ns=sets_ns([row for row in rows if row.term == term.name]),
         )
         for term in TERMS
     )
-    return tuple(total for total in sums if total.typical_ns or total.tail_ns)
+    return tuple(total for total in sums if total.typical_ns or total.tail_ns or total.sets_ns)
+
+
+def sets_ns(rows: Sequence[Row]) -> int | None:
+    """Their part of what sets the percentile; None where that is not known of any."""
+    known = [row.sets_ns for row in rows if row.sets_ns is not None]
+    return sum(known) if known else None
 
 
 def by_share(moment: MomentReport) -> tuple[ShareSum, ...]:

@@ -9,16 +9,13 @@ from rich.console import Console
 from rich.text import Text
 
 from outlay.load import Load
-from outlay.render import loads, rollup, words
-from outlay.render.rollup import ShareSum
+from outlay.render import causes, loads, rollup, text_account, text_causes, words
 from outlay.render.sheet import INDENT, Cell, Lines, Sheet
-from outlay.report import Bin, CohortRow, Health, MomentReport, OnTime, Percentile, Report, Row, Segment, Slow
+from outlay.report import Bin, CohortRow, Health, MomentReport, OnTime, Percentile, Report, Segment, Slow
 from outlay.stages import UNATTRIBUTED, term_of
 from outlay.units import format_duration
 
-ROWS = 8
 COHORTS = 6
-SHARES = 4
 SLOWEST = 3
 LANES = 4
 KINDS = 2
@@ -80,19 +77,31 @@ def _title(name: str, state: str, style: str, sheet: Sheet) -> Text:
 
 def account_lines(moment: MomentReport, sheet: Sheet) -> Lines:
     """Where the time of one moment went, its slowest interactions, and what is wrong with the data."""
-    return [line for section in (_account, _shares, _slowest, _health) for line in section(moment, sheet)]
+    sections = (text_causes.start, text_causes.findings, text_account.account, text_account.shares, _slowest, _health)
+    return [line for section in sections for line in section(moment, sheet)]
 
 
 def _moment(moment: MomentReport, sheet: Sheet) -> Lines:
-    sections = (_headline, _account, _shares, _distribution, _slowest, _cohorts, _health)
-    return [line for section in sections for line in section(moment, sheet)]
+    return [
+        *_headline(moment, sheet),
+        *text_causes.findings(moment, sheet),
+        *text_causes.sections(causes.changed(moment), sheet),
+        *text_account.account(moment, sheet),
+        *text_causes.sections(causes.for_whom(moment), sheet),
+        *text_account.shares(moment, sheet),
+        *text_causes.sections(causes.whose(moment), sheet),
+        *_distribution(moment, sheet),
+        *_slowest(moment, sheet),
+        *_cohorts(moment, sheet),
+        *_health(moment, sheet),
+    ]
 
 
 def _headline(moment: MomentReport, sheet: Sheet) -> Lines:
     state = words.verdict_state(moment)
     name = sheet.shorten(moment.moment, max(sheet.width - len(state) - 4, 4))
     title = _title(name, state, _VERDICT_STYLE[state], sheet)
-    lines = [Text(""), title, *sheet.paragraph(_verdict(moment))]
+    lines = [Text(""), title, *sheet.paragraph(_verdict(moment)), *text_causes.start(moment, sheet)]
     # A refused percentile with a line of its own gives the reason there.
     told = not (moment.served or rollup.is_single(moment)) and any(
         percentile.why == moment.validity_why for percentile in moment.total
@@ -113,6 +122,7 @@ def _facts(moment: MomentReport, sheet: Sheet) -> Lines:
     lines = [line for text in _measured(moment) for line in sheet.paragraph(text)]
     if not rollup.is_single(moment):
         lines += _percentiles(moment, sheet)
+        lines += sheet.paragraph(words.covered(moment))
     if moment.on_time is not None:
         lines += sheet.paragraph(f"on time {words.on_time(moment.on_time)}")
     return lines
@@ -156,149 +166,6 @@ def _percentile(percentile: Percentile, *, reason: bool) -> list[Cell]:
 
 def _served(percentile: Percentile | None) -> list[Cell]:
     return [("", ""), ("", "")] if percentile is None else _percentile(percentile, reason=False)[1:]
-
-
-def _account(moment: MomentReport, sheet: Sheet) -> Lines:
-    if moment.typical_ns is None or moment.tail_ns is None:
-        return []
-    if rollup.is_single(moment):
-        return [*sheet.heading("Where the time goes"), *_single(moment, sheet), *_leads(moment, sheet)]
-    shown, rest = rollup.fold(moment.account, ROWS)
-    longest_ns = max((max(row.typical_ns, row.tail_ns) for row in shown), default=0)
-    wide = sheet.width >= 100
-    shared = any(row.budget_ns is not None for row in shown)
-    owned = wide and any(row.owner for row in shown)
-    heads = ("entry", "", "typical", "tail", "excess", "  share" if shared else "", "owner" if owned else "")
-    table = [[(head, "dim") for head in heads]]
-    table += [_account_row(row, longest_ns, sheet) for row in shown]
-    if rest is not None:
-        table.append(_sum_row(words.many(len(rest.rows), "smaller row"), rest.typical_ns, rest.tail_ns, "dim"))
-    table.append(_sum_row("total", moment.typical_ns, moment.tail_ns, "bold"))
-    table += _model_rows(moment)
-    key = "▒ typical  █ added in the tail"
-    return [
-        *sheet.heading("Where the time goes", f"{key}  > over its share" if shared else key),
-        *sheet.paragraph(f"typical: {moment.typical_label}; tail: {moment.tail_label}", "dim"),
-        *sheet.table(table, "<<>>><<"),
-        *_no_model(moment, sheet),
-        *_leads(moment, sheet),
-    ]
-
-
-def _single(moment: MomentReport, sheet: Sheet) -> Lines:
-    """The account of one interaction: what is typical and what the tail adds cannot be told apart."""
-    shown, rest = rollup.fold(moment.account, ROWS)
-    total_ns, width = sum(row.tail_ns for row in moment.account), 20 if sheet.width >= 100 else 10
-    table: list[list[Cell]] = [[(head, "dim") for head in ("entry", "", "takes", "of it")]]
-    table += [
-        [
-            (row.entry, ""),
-            (_excess_bar(0, row.tail_ns, total_ns, width), "cyan"),
-            (format_duration(row.tail_ns), ""),
-            (words.part_of(row.tail_ns, total_ns), ""),
-        ]
-        for row in shown
-    ]
-    if rest is not None:
-        part = words.part_of(rest.tail_ns, total_ns)
-        name = words.many(len(rest.rows), "smaller row")
-        table.append([(name, "dim"), ("", ""), (format_duration(rest.tail_ns), "dim"), (part, "dim")])
-    table.append([("total", "bold"), ("", ""), (format_duration(total_ns), "bold"), ("", "")])
-    table += [[row[0], row[1], row[2], ("", "")] for row in _model_rows(moment)]
-    return [*sheet.table(table, "<<>>"), *_no_model(moment, sheet)]
-
-
-def _account_row(row: Row, longest_ns: int, sheet: Sheet) -> list[Cell]:
-    """The owner only where there is room for it: the shares below name it again."""
-    wide, over = sheet.width >= 100, rollup.over_ns(row) is not None
-    share = "" if row.budget_ns is None else f"{'> ' if over else '  '}{format_duration(row.budget_ns)}"
-    alarm = "bold red" if over else ""
-    return [
-        (row.entry, "bold" if row.excess_ns > 0 else ""),
-        (_excess_bar(row.typical_ns, row.tail_ns, longest_ns, 20 if wide else 10), "cyan"),
-        (format_duration(row.typical_ns), ""),
-        (format_duration(row.tail_ns), ""),
-        (words.signed(row.excess_ns), alarm),
-        (share, alarm),
-        (sheet.shorten(row.owner, NAME) if wide and row.owner else "", ""),
-    ]
-
-
-def _sum_row(name: str, typical_ns: int, tail_ns: int, style: str) -> list[Cell]:
-    excess = words.signed(tail_ns - typical_ns)
-    numbers = [(format_duration(typical_ns), style), (format_duration(tail_ns), style), (excess, style)]
-    return [(name, style), ("", ""), *numbers, ("", ""), ("", "")]
-
-
-def _model_rows(moment: MomentReport) -> list[list[Cell]]:
-    """How much of the total is the model: one row where it is known, its bounds where it is not."""
-    typical, tail = moment.typical_gap, moment.tail_gap
-    if typical is None or tail is None or not words.has_model(moment):
-        return []
-    rows = [("of it the model", typical.low_ns, tail.low_ns)]
-    if words.gap_is_open(moment):
-        low = [("of it the model, at least", typical.low_ns, tail.low_ns)] if typical.low_ns or tail.low_ns else []
-        rows = [*low, ("of it the model, at most", typical.high_ns, tail.high_ns)]
-    return [
-        [(name, ""), ("", ""), (format_duration(typical_ns), ""), (format_duration(tail_ns), ""), *[("", "")] * 3]
-        for name, typical_ns, tail_ns in rows
-    ]
-
-
-def _no_model(moment: MomentReport, sheet: Sheet) -> Lines:
-    return [] if words.has_model(moment) else sheet.paragraph(words.NO_MODEL, "dim")
-
-
-def _excess_bar(typical_ns: int, tail_ns: int, longest_ns: int, width: int) -> str:
-    """The typical part light, what the tail adds solid."""
-    if not longest_ns:
-        return ""
-    base, end = (round(width * value_ns / longest_ns) for value_ns in (min(typical_ns, tail_ns), tail_ns))
-    return "▒" * base + "█" * (end - base)
-
-
-def _leads(moment: MomentReport, sheet: Sheet) -> Lines:
-    leads = rollup.leads(moment, most=1)
-    if not leads:
-        return sheet.paragraph(words.NO_LEAD, "dim")
-    lead = leads[0]
-    owner = f" ({sheet.shorten(lead.row.owner, NAME)})" if lead.row.owner else ""
-    entry = sheet.shorten(lead.row.entry, sheet.width // 2)
-    return sheet.paragraph(f"Look first: {entry}{owner} {words.lead(lead)}")
-
-
-def _shares(moment: MomentReport, sheet: Sheet) -> Lines:
-    """Of many shares only those that were exceeded have a line; the others are named."""
-    sums = rollup.by_share(moment)
-    if not sums:
-        return []
-    shown = sums if len(sums) <= SHARES else [total for total in sums if total.over_ns is not None]
-    rows: list[list[Cell]] = [[(name, "dim") for name in ("share", "owner", "limit", "typical", "tail", "")]]
-    rows += [_share_row(total, sheet) for total in shown]
-    within = [_share_name(total, sheet) for total in sums if total not in shown and total.limit_ns is not None]
-    unlimited = [_share_name(total, sheet) for total in sums if total not in shown and total.limit_ns is None]
-    return [
-        *sheet.heading("Budget against actual", "of all rows that a share names"),
-        *(sheet.table(rows, "<<>>><") if shown else []),
-        *(sheet.paragraph(f"within: {', '.join(within)}", "dim") if within else []),
-        *(sheet.paragraph(f"without a limit: {', '.join(unlimited)}", "dim") if unlimited else []),
-    ]
-
-
-def _share_row(total: ShareSum, sheet: Sheet) -> list[Cell]:
-    over = f"over by {format_duration(total.over_ns)}" if total.over_ns is not None else ""
-    return [
-        (_share_name(total, sheet), ""),
-        (sheet.shorten(total.owner or "", NAME), ""),
-        ("none" if total.limit_ns is None else format_duration(total.limit_ns), ""),
-        (format_duration(total.typical_ns), ""),
-        (format_duration(total.tail_ns), ""),
-        (over, "bold red"),
-    ]
-
-
-def _share_name(total: ShareSum, sheet: Sheet) -> str:
-    return sheet.shorten(total.entry or "everything else", 2 * NAME)
 
 
 def _distribution(moment: MomentReport, sheet: Sheet) -> Lines:

@@ -1,16 +1,17 @@
 """What the numbers of a Report say in words: the same sentence in every output.
 
-Everything here is plain text without names from the data; escaping and names are the business of each renderer.
+Escaping, and how a name from the data is set apart, is the business of each renderer: what is said here is text without
+names, or a `Sentence` in which each is a `Name`.
 """
 
 from collections.abc import Mapping, Sequence
-from math import isinf
+from math import isfinite, isinf
 
 from outlay.budget import Budget
 from outlay.interaction import NOTE_KINDS, OUTCOMES
 from outlay.render.rollup import Lead
 from outlay.report import ModelGap, MomentReport, OnTime, Percentile, Report, Segment, Source, Verdict
-from outlay.units import format_duration
+from outlay.units import NS_PER_S, format_duration
 
 VERDICTS: Mapping[str, str] = {"PASS": "in budget", "FAIL": "over budget", "UNDECIDED": "not decided"}
 # Of many inputs so many are named; the rest is counted.
@@ -48,7 +49,7 @@ def part_of(value_ns: int, total_ns: int) -> str:
     return percent(value_ns / total_ns) if total_ns else ""
 
 
-def signed(value_ns: int) -> str:
+def signed(value_ns: float) -> str:
     """A difference: `+412 ms`, `-3.10 ms`, `0`."""
     return f"+{format_duration(value_ns)}" if value_ns > 0 else format_duration(value_ns)
 
@@ -235,3 +236,111 @@ def unlisted(report: Report) -> int:
 def pairs(mapping: Mapping[str, str]) -> Sequence[str]:
     """`name=value` for each item, in the order of the names."""
     return [f"{name}={value}" for name, value in sorted(mapping.items())]
+
+
+class Name(str):
+    """A name from the data inside a sentence; each renderer sets it apart in its own way."""
+
+    __slots__ = ()
+
+
+# What a renderer joins: its own words as they are, a `Name` set apart.
+Sentence = tuple[str, ...]
+
+
+def plain(sentence: Sentence) -> str:
+    """The sentence as one text, its names not set apart."""
+    return "".join(sentence)
+
+
+def listing(parts: Sequence[Sentence]) -> Sentence:
+    """The parts with a comma between each two."""
+    return tuple(piece for place, part in enumerate(parts) for piece in (*((", ",) if place else ()), *part))
+
+
+def estimate(value_ns: float, interval_ns: tuple[float, float] | None, *, sign: bool = False) -> str:
+    """`480 ms [410, 560]`: the interval in the value's unit, or with units of its own; without one, the value."""
+    value = signed(value_ns) if sign else format_duration(value_ns)
+    bracket = bounds(value_ns, interval_ns)
+    return f"{value} {bracket}" if bracket else value
+
+
+def bounds(value_ns: float, interval_ns: tuple[float, float] | None) -> str:
+    """`[410, 560]` beside a value of 480 ms; empty where there is no interval, or it has no end."""
+    if interval_ns is None or not all(isfinite(bound_ns) for bound_ns in interval_ns):
+        return ""
+    # What is always 0 needs no interval.
+    if not any((value_ns, *interval_ns)):
+        return ""
+    unit = _unit(value_ns)
+    # A value of 0 has no unit that its interval could share.
+    alike = unit != "" and all(_unit(bound_ns) in ("", unit) for bound_ns in interval_ns)
+    ends = [format_duration(bound_ns) for bound_ns in interval_ns]
+    return f"[{', '.join(end.removesuffix(f' {unit}') if alike else end for end in ends)}]"
+
+
+def _unit(value_ns: float) -> str:
+    return format_duration(value_ns).partition(" ")[2]
+
+
+def correlation(value: float, interval: tuple[float, float]) -> str:
+    """`0.99 [0.97, 1.00]`."""
+    return f"{value:.2f} [{interval[0]:.2f}, {interval[1]:.2f}]"
+
+
+def period(period_ns: int) -> str:
+    """`1 h`, `5 min`, else as any duration."""
+    minutes, rest = divmod(period_ns, 60 * NS_PER_S)
+    if rest or not minutes:
+        return format_duration(period_ns)
+    return f"{minutes} min" if minutes % 60 else f"{minutes // 60} h"
+
+
+def coverage(percentile: Percentile) -> str:
+    """`all that was started: 812 ms to no bound`; empty where everything was measured."""
+    if percentile.coverage_ns is None:
+        return ""
+    low, high = ("no bound" if bound_ns is None else format_duration(bound_ns) for bound_ns in percentile.coverage_ns)
+    return f"all that was started: {low} to {high}"
+
+
+def covered(moment: MomentReport) -> str:
+    """`p99 of all that was started: 812 ms to no bound`, of the highest percentile; empty where all was measured."""
+    known = [percentile for percentile in moment.total if percentile.coverage_ns is not None]
+    if not known:
+        return ""
+    highest = max(known, key=lambda percentile: percentile.level)
+    return f"{percentile_name(highest.level)} of {coverage(highest)}"
+
+
+def level(moment: MomentReport) -> float | None:
+    """The percentile whose two attributions stand side by side; None where there is only one."""
+    return moment.sets.level if moment.sets is not None and moment.sets.total_ns is not None else None
+
+
+def fills(moment: MomentReport) -> str:
+    """What the tail's column is called: `slowest 1 %` beside another attribution, else `tail`."""
+    at = level(moment)
+    return "tail" if at is None else f"slowest {100 - at:g} %"
+
+
+def sets(moment: MomentReport) -> str:
+    """What the column of what sets the percentile is called: `sets the p99`; empty without one."""
+    at = level(moment)
+    return "" if at is None else f"sets the {percentile_name(at)}"
+
+
+def attributions(moment: MomentReport) -> str:
+    """How to read the two tail columns; one sentence why there is only one; empty where nobody asked."""
+    value = moment.sets
+    if value is None:
+        return ""
+    name = percentile_name(value.level)
+    if value.total_ns is None:
+        why = (value.why or "unknown").removeprefix(f"what sets {name} ")
+        return f"What sets the {name} is not told: {why}."
+    slowest = f"the slowest {100 - value.level:g} %"
+    return (
+        f"Read both: a rare long wait fills {slowest} without setting the {name}. What sets the {name} is the mean of"
+        f" {count(value.n)} around its rank."
+    )
