@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlay.account import Account
-from outlay.accounts import Accounts, Labels, of_columns, without_edges
+from outlay.accounts import Accounts, Labels, of_columns, sampled, without_edges
 from outlay.interaction import Interaction
+from outlay.quantiles import weighted_quantiles
 from outlay.tabulator import MOST_VALUES, Keep, Tabulator
 from worlds import accounted, simple
 
@@ -166,3 +167,20 @@ def test_rows_chosen_keep_their_own() -> None:
     assert chosen.total_ns.tolist() == [8, 3]
     assert chosen.dense(np.arange(2)).tolist() == [[6, 2], [1, 2]]
     assert [chosen.dimensions["site"].values[code] for code in chosen.dimensions["site"].codes] == ["1", "0"]
+
+
+def test_a_sample_of_what_was_sampled_is_fair_too() -> None:
+    """Rows that a hash chose are chosen among again: by the same hash, the p50 and p99 would move."""
+    random = np.random.default_rng(1)
+    total = random.lognormal(4, 0.5, 40_000)
+    columns = {"llm/infer": np.rint(total * 1e6).astype(np.int64)}
+    every = of_columns(
+        columns, start_ns=np.arange(40_000) * 1000, ids=random.integers(0, 2**63, 40_000).astype(np.uint64)
+    )
+    table = Tabulator(Keep(slowest=2000, sample=8000))
+    table.add_many(every)
+    kept = sampled(table.accounts(), 4000)
+    assert len(kept) == 4000
+    assert kept.count == pytest.approx(40_000)
+    found = weighted_quantiles(kept.times_ns, kept.weights, (50, 99))
+    assert found.tolist() == pytest.approx(np.quantile(columns["llm/infer"], (0.5, 0.99)).tolist(), rel=0.06)

@@ -6,7 +6,7 @@ interactions, because its producer sampled or because not all were kept: `weight
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -20,6 +20,8 @@ Floats = NDArray[np.float64]
 
 OUTCOME_NAMES = tuple(OUTCOMES)
 OK = OUTCOME_NAMES.index("ok")
+
+_TOGETHER = 1 << 13
 
 # Multiples of it, modulo 2^64, lie evenly spread (Knuth's multiplicative hashing).
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -147,11 +149,10 @@ def of_columns(
     made from the rows' places.
     """
     n = len(start_ns)
-    order = np.argsort(start_ns, kind="stable")
-    matrix = np.empty((n, len(entries_ns)), dtype=np.int64)
-    for place, values in enumerate(entries_ns.values()):
-        matrix[:, place] = values[order]
-    there, total_ns = matrix > 0, matrix.sum(axis=1)
+    is_ordered = bool((start_ns[1:] >= start_ns[:-1]).all())
+    order = slice(None) if is_ordered else np.argsort(start_ns, kind="stable")
+    blocks = list(_blocks([values[order] for values in entries_ns.values()], n))
+    lengths, total_ns = (np.concatenate([block[part] for block in blocks]) for part in (0, 1))
     made = np.arange(n, dtype=np.uint64) * _GOLDEN if ids is None else ids
     return Accounts(
         start_ns=start_ns[order],
@@ -160,14 +161,26 @@ def of_columns(
         weights=np.ones(n) if weights is None else weights[order],
         outcomes=np.full(n, OK, dtype=np.int8),
         entries=tuple(entries_ns),
-        offsets=np.concatenate(([0], np.cumsum(there.sum(axis=1)))).astype(np.int64),
-        codes=np.broadcast_to(np.arange(len(entries_ns), dtype=np.int32), there.shape)[there],
-        durations_ns=matrix[there],
+        offsets=np.concatenate(([0], np.cumsum(lengths))).astype(np.int64),
+        codes=np.concatenate([codes for _, _, codes, _ in blocks]),
+        durations_ns=np.concatenate([durations_ns for _, _, _, durations_ns in blocks]),
         priorities=made[order],
         dimensions={name: Labels(each.values, each.codes[order]) for name, each in (dimensions or {}).items()},
         sizes={name: values[order] for name, values in (sizes or {}).items()},
         conditions={name: values[order] for name, values in (conditions or {}).items()},
     )
+
+
+def _blocks(columns: Sequence[Ints], n: int) -> Iterator[tuple[Ints, Ints, NDArray[np.int32], Ints]]:
+    """The rows of columns, some at a time: how many entries each has, its total, and then the entries of all of them.
+
+    So many at a time that what is a column becomes a row inside the processor's cache.
+    """
+    places = np.arange(len(columns), dtype=np.int32)
+    for begin in range(0, max(n, 1), _TOGETHER):
+        matrix = np.stack([values[begin : begin + _TOGETHER] for values in columns], axis=1)
+        there = matrix > 0
+        yield there.sum(axis=1), matrix.sum(axis=1), np.broadcast_to(places, there.shape)[there], matrix[there]
 
 
 def sampled(accounts: Accounts, most: int) -> Accounts:
@@ -182,12 +195,23 @@ def sampled(accounts: Accounts, most: int) -> Accounts:
     times = accounts.total_ns.astype(np.float64)
     times[~accounts.served] = np.median(times[accounts.served]) if accounts.served.any() else 1.0
     sizes = np.maximum(times, 1.0) ** 2 * accounts.weights
-    keys = sizes / ((accounts.priorities.astype(np.float64) + 1) / 2**64)
+    keys = sizes / uniform(accounts.priorities)
     kept = np.argpartition(-keys, most)[: most + 1]
     kept = kept[np.argsort(-keys[kept], kind="stable")]
     threshold, chosen = keys[kept[-1]], np.sort(kept[:-1])
     weights = accounts.weights[chosen] * np.maximum(1.0, threshold / sizes[chosen])
     return accounts.select(chosen).weighing(weights, accounts.count)
+
+
+def uniform(priorities: NDArray[np.uint64]) -> Floats:
+    """A number in (0, 1) for each, independent of the priorities themselves: by those, rows were chosen before.
+
+    The finaliser of SplitMix64 (Steele, Lea & Flood 2014).
+    """
+    mixed = priorities + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return ((mixed ^ (mixed >> np.uint64(31))) >> np.uint64(11)).astype(np.float64) * 2.0**-53 + 2.0**-54
 
 
 def whole_ns(exact: Floats) -> Ints:

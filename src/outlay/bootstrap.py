@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 REPLICATES = 500
 
 # A block is drawn at one of so many places along its own length.
-_CELLS = 8
+_CELLS = 4
 # More blocks than this cost time and say nothing more.
 _MOST_BLOCKS = 1000
 _SEED = 20_240_229

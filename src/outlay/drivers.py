@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.accounts import Accounts, Floats, Ints
+from outlay.accounts import Accounts, Floats, Ints, uniform
 from outlay.bootstrap import Blocks, block_length, expanded, interval
 from outlay.interaction import CONDITIONS
 from outlay.quantiles import effective_n
@@ -37,6 +37,8 @@ _LEVELS = (99.0, 95.0, 90.0, 50.0)
 # Rows above the percentile for each driver in the regression; also rows in which a driver leaves its usual value.
 _FEWEST = 30
 _MOST_ROWS = 5000
+# A regression is solved for each, and where many rows tie each takes long.
+_REPLICATES = 200
 # Beyond this rank correlation two drivers are the same thing; beyond this share explained, one is a sum of others.
 _SAME, _SUM = 0.98, 0.999
 
@@ -185,21 +187,10 @@ def _draw(accounts: Accounts, within: _Mask, importance: Floats | None = None) -
     if len(rows) <= _MOST_ROWS:
         return _Draw(rows, weights)
     sizes = weights if importance is None else weights * importance[rows]
-    keys = _uniform(accounts.priorities[rows]) / sizes
+    keys = uniform(accounts.priorities[rows]) / sizes
     threshold = np.partition(keys, _MOST_ROWS)[_MOST_ROWS]
     kept = np.flatnonzero(keys < threshold)
     return _Draw(rows[kept], weights[kept] / np.minimum(1.0, sizes[kept] * threshold))
-
-
-def _uniform(priorities: NDArray[np.uint64]) -> Floats:
-    """A number in (0, 1) for each, independent of the priorities themselves: by those, rows were chosen before.
-
-    The finaliser of SplitMix64 (Steele, Lea & Flood 2014).
-    """
-    mixed = priorities + np.uint64(0x9E3779B97F4A7C15)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return ((mixed ^ (mixed >> np.uint64(31))) >> np.uint64(11)).astype(np.float64) * 2.0**-53 + 2.0**-54
 
 
 def _known(columns: _Columns, n: int) -> _Mask:
@@ -216,7 +207,7 @@ def _sets(accounts: Accounts, drawn: _Draw, exceeded: _Mask) -> tuple[Floats, fl
     Blocks are as long as the bursts of `exceeded` need. Few of them tell little of how far apart they are.
     """
     length = block_length(exceeded)
-    factors = Blocks(accounts.weights, length * accounts.count / len(accounts)).factors(drawn.rows)
+    factors = Blocks(accounts.weights, length * accounts.count / len(accounts), _REPLICATES).factors(drawn.rows)
     return drawn.weights * np.array([np.ones(len(drawn.rows)), *factors]), expanded(len(accounts) / length)
 
 

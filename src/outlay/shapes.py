@@ -2,7 +2,8 @@
 
 A shape is the log2 bucket of each known size; an unknown size is a bucket of its own. Two sides are compared over the
 shapes that both have. One side's percentile "like" the other is that of its own times, each weighted so that every
-shape counts as much as it does on the other side (post-stratification).
+shape counts as much as it does on the other side (post-stratification). Within a bucket sizes count as equal: where
+they are not, as for much longer prompts that crowd at a bucket's upper end, that part is taken for a difference.
 """
 
 import math
@@ -30,6 +31,8 @@ _LEVELS = (99.0, 95.0)
 
 # More cells than these are too thin to compare, and every replicate counts all of them.
 _MOST_CELLS = 256
+# So often can the bits of a size be halved.
+_MOST_ROUNDS = 6
 # Replicates look for a percentile within so many standard errors, and so many rows at least: few rows are not normal.
 _REACH = 4
 _LEAST_NEAR = 64
@@ -79,9 +82,12 @@ class Cells:
         return matched
 
     def coarsened(self) -> "Cells":
-        """As many cells as can be compared: where there are more, buckets are joined in pairs, of outputs first."""
+        """As many cells as can be compared: where there are more, buckets are joined in pairs, of outputs first.
+
+        In pairs of pairs where that is not enough, and so on.
+        """
         cells = self
-        for column in range(len(self.sizes)):
+        for column in (*range(len(self.sizes)),) * _MOST_ROUNDS:
             if len(cells) <= _MOST_CELLS:
                 break
             first, codes = _numbered(buckets := _paired(cells.buckets, column))
@@ -254,7 +260,7 @@ def level_for(n: float, highest: float) -> float | None:
     return next((level for level in levels if n >= smallest_n(level / 100)), None)
 
 
-def longer_ns(one_ns: Floats, other_ns: Floats) -> Floats:
+def longer_ns(one_ns: Floats | float, other_ns: Floats | float) -> Floats:
     """By how much each one exceeds the other; 0 where neither ever comes."""
     with np.errstate(invalid="ignore"):
         return np.where(one_ns == other_ns, 0.0, one_ns - other_ns)

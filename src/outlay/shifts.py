@@ -25,8 +25,8 @@ def shifts(accounts: Accounts, level: float) -> tuple[Shift, ...]:
     They follow in order of their first arrival; those that arrive first at the same instant have no order, and values
     with fewer than 59 rows are passed over. Where a side is too small for `level`, it is the p99 or else the p95. A
     pair is left out where the old value lacks the shapes of more than half of the new interactions, or where failures
-    make more than one of the three percentiles infinite. Intervals are 95 % ones, of a moving-block bootstrap within
-    each value.
+    make percentiles infinite so that the two effects have no sum. Intervals are 95 % ones, of a moving-block bootstrap
+    within each value.
     """
     cells, times_ns = cells_of(accounts).coarsened(), accounts.times_ns
     found = []
@@ -100,7 +100,9 @@ def _shift(dimension: str, cells: Cells, old: _Value, new: _Value, level: float)
     old_ns, old_drawn = before.percentile(at, before)
     mixed_ns, mixed_drawn = before.percentile(at, drawn_next)
     new_ns, new_drawn = after.percentile(at, after)
-    if np.isinf((old_ns, mixed_ns, new_ns)).sum() > 1:
+    version_ns, shape_ns = float(longer_ns(new_ns, mixed_ns)), float(longer_ns(mixed_ns, old_ns))
+    # Where failures make percentiles infinite there may be no sum, and then there is no split.
+    if version_ns + shape_ns != new_ns - old_ns:
         return None
     return Shift(
         dimension=dimension,
@@ -111,9 +113,9 @@ def _shift(dimension: str, cells: Cells, old: _Value, new: _Value, level: float)
         level=at,
         old_ns=old_ns,
         new_ns=new_ns,
-        version_ns=new_ns - mixed_ns,
+        version_ns=version_ns,
         version_interval_ns=interval(longer_ns(np.roll(new_drawn, 1), mixed_drawn)),
-        shape_ns=mixed_ns - old_ns,
+        shape_ns=shape_ns,
         shape_interval_ns=interval(longer_ns(mixed_drawn, old_drawn)),
         compared=compared,
     )

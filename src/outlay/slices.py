@@ -112,7 +112,7 @@ def _world(accounts: Accounts, level: float) -> _World:
 def _percentiles(times_ns: Floats, weights: Floats, cells: Codes, level: float) -> Floats:
     """The percentile of each cell, of rows with the slowest first; every cell has a row."""
     # The stable sort of small numbers counts them, which takes no time beside the sort of the times.
-    order = np.argsort(cells.astype(np.int16), kind="stable")
+    order = np.argsort(cells.astype(np.min_scalar_type(cells.max())), kind="stable")
     own, weights, counts = cells[order], weights[order], np.bincount(cells)
     reached, begins = np.cumsum(weights), np.cumsum(counts) - counts
     totals = np.bincount(own, weights=weights)
@@ -145,6 +145,8 @@ class _Table:
     def p_value(self, code: int, burst: float = 1.0) -> float:
         """How likely so many slow ones, or more, are by chance, in bursts of this size."""
         k, n, slow, total = self.slow[code], self.counts[code], self.slow.sum(), self.counts.sum()
+        if k == 0:
+            return 1.0
         worth, other_worth = self.slow_worth / burst, self.other_worth / burst
         if self.expected is not None:
             return _binomial_tail(k * worth, slow * worth, self.expected[code] / slow)
@@ -154,7 +156,7 @@ class _Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Tested:
-    """One value and the table of its Fisher test; `p_value` is that test's, adjusted, the least one of both tests'."""
+    """One value, the table of its Fisher test, and that test's `p_value`; the least one is of both tests. Adjusted."""
 
     table: _Table
     code: int

@@ -30,9 +30,9 @@ _Scalar = TypeVar("_Scalar", bound=np.generic)
 class Keep:
     """How many rows a tabulator keeps: the slowest, a uniform sample of the others, and one of those that failed."""
 
-    slowest: int = 1 << 19
-    sample: int = 1 << 17
-    failed: int = 1 << 16
+    slowest: int = 1 << 18
+    sample: int = 1 << 16
+    failed: int = 1 << 15
 
     @property
     def rows(self) -> int:
@@ -145,13 +145,25 @@ class _Open:
 class Tabulator:
     """Takes accounts and failures in any order, merges with others, and gives their columns."""
 
-    __slots__ = ("_chunks", "_entries", "_keep", "_kept", "_open", "_values", "_weight_failed", "_weight_served")
+    __slots__ = (
+        "_chunks",
+        "_entries",
+        "_is_thin",
+        "_keep",
+        "_kept",
+        "_open",
+        "_values",
+        "_weight_failed",
+        "_weight_served",
+    )
 
     def __init__(self, keep: Keep | None = None) -> None:
         self._keep = keep or Keep()
         self._open = _Open()
         self._chunks: list[_Rows] = []
         self._kept = 0
+        # Whether what is kept would be kept again.
+        self._is_thin = False
         self._entries = _Names()
         self._values: dict[str, _Names] = {}
         self._weight_served = 0.0
@@ -173,8 +185,7 @@ class Tabulator:
         served = accounts.served
         self._weight_served += float(accounts.weights[served].sum())
         self._weight_failed += float(accounts.weights[~served].sum())
-        self._chunks.append(self._recoded(accounts))
-        self._kept += len(accounts)
+        self._take(self._recoded(accounts))
         self._fold()
 
     def _recoded(self, accounts: Accounts) -> _Rows:
@@ -228,14 +239,21 @@ class Tabulator:
 
     def _fold(self) -> None:
         if len(self._open.totals):
-            self._chunks.append(self._open.closed())
-            self._kept += len(self._open.totals)
+            self._take(self._open.closed())
             self._open = _Open()
         # Thinning costs a pass over all that is kept, so it waits until half as much again has come.
         if self._kept > self._keep.rows * 3 // 2:
             self._thin()
 
+    def _take(self, rows: _Rows) -> None:
+        self._chunks.append(rows)
+        self._kept += len(rows)
+        self._is_thin = False
+
     def _thin(self) -> None:
+        if self._is_thin:
+            return
+        self._is_thin = True
         rows = _joined(self._chunks)
         kept = self._which(rows)
         self._chunks = [rows.take(np.flatnonzero(kept))]
@@ -261,8 +279,7 @@ class Tabulator:
         for chunk in other._chunks:
             chunk.codes = entries[chunk.codes]
             chunk.labels = {name: values[name][codes] for name, codes in chunk.labels.items()}
-            self._chunks.append(chunk)
-            self._kept += len(chunk)
+            self._take(chunk)
         self._weight_served += other._weight_served
         self._weight_failed += other._weight_failed
         self._fold()
@@ -277,8 +294,10 @@ class Tabulator:
             self._thin()
         rows = _joined(self._chunks or [_Open().closed()])
         weights, complete = self._weights(rows)
-        order = np.lexsort((rows.total_ns, rows.priorities, rows.start_ns))
-        ordered = rows.take(order)
+        order, ordered = np.arange(len(rows)), rows
+        if (rows.start_ns[1:] <= rows.start_ns[:-1]).any():
+            order = np.lexsort((rows.total_ns, rows.priorities, rows.start_ns))
+            ordered = rows.take(order)
         return Accounts(
             start_ns=ordered.start_ns,
             total_ns=ordered.total_ns,
