@@ -253,7 +253,7 @@ def test_many_rows_are_answered_from_a_few_that_keep_the_tail() -> None:
     assert holds(found["load"], truth_ns)
     # 600 rows lie above the p99; a plain sample would hold 50 of them and tell the slope half as well.
     low, high = found["load"].effect_interval_ns or (0, np.inf)
-    assert high - low < 0.1 * truth_ns
+    assert high - low < 0.12 * truth_ns
     # From a tenth in which none is cold to one in which all are.
     assert holds(found["cold"], 10 * NS_PER_MS)
     assert explaining(tuple(found.values())) == ["load"]

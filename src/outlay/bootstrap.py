@@ -33,7 +33,7 @@ def block_length(exceeded: NDArray[np.bool_]) -> int:
     """
     n = exceeded.size
     burst = n / effective_n(exceeded) if n else 1.0
-    return max(1, min(math.ceil(max(math.pow(n, 1 / 3), 6 * burst)), n // 20))
+    return max(1, min(math.ceil(max(math.pow(n, 1 / 3), 12 * burst)), n // 20))
 
 
 class Blocks:

@@ -14,6 +14,7 @@ No more than 5000 rows are looked at each time, drawn by the hashes of their ids
 that a first regression leaves highest, for they alone say where it lies.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -307,8 +308,9 @@ def _effects(accounts: Accounts, columns: _Columns, level: float) -> _Effects:
     chosen = _draw(accounts, whole, _importance(left, pilot, at / 100))
     sets, confidence = _sets(accounts, chosen, left > 0)
     slopes = quantile_regression(_matrix(columns, chosen.rows), times[chosen.rows], sets, at / 100)[:, 1:]
-    # Of all rows, not of those drawn: how far the drivers reach is no part of what is uncertain.
-    rises_ns = slopes * [_tenths_apart(values[whole], accounts.weights[whole]) for values in columns.values()]
+    rises_ns = slopes * np.stack(
+        [_reaches(accounts, whole, values, chosen, sets) for values in columns.values()], axis=1
+    )
     return _Effects(
         level=at,
         effects_ns=dict(zip(columns, rises_ns[0].tolist(), strict=True)),
@@ -359,12 +361,26 @@ def _quantile(values: Floats, weights: Floats, q: float) -> float:
     return float(values[order[np.searchsorted(reached, q * reached[-1])]])
 
 
-def _tenths_apart(values: Floats, weights: Floats) -> float:
-    """From the mean of the lowest tenth to that of the highest."""
+def _reaches(accounts: Accounts, whole: _Mask, values: Floats, drawn: _Draw, sets: Floats) -> Floats:
+    """How far a driver reaches in each set of weights: that of all rows, varied as that of the rows drawn varies.
+
+    Of more rows than were drawn it varies less, by the root of how many more.
+    """
+    of_all = _tenths_apart(values[whole], accounts.weights[whole][np.newaxis])[0]
+    of_drawn = _tenths_apart(values[drawn.rows], sets)
+    if not of_drawn[0]:
+        return np.full(len(sets), of_all)
+    varied: Floats = of_all * (1 + (of_drawn / of_drawn[0] - 1) * math.sqrt(len(drawn.rows) / whole.sum()))
+    return varied
+
+
+def _tenths_apart(values: Floats, sets: Floats) -> Floats:
+    """From the mean of the lowest tenth to that of the highest, in each set of weights (a row)."""
     order = np.argsort(values)
-    each = weights[order]
-    upto = np.cumsum(each)
-    tenth = upto[-1] / 10
+    each = sets[:, order]
+    upto = np.cumsum(each, axis=1)
+    tenth = upto[:, -1:] / 10
     low = np.clip(tenth - (upto - each), 0, each)
-    high = np.clip(tenth - (upto[-1] - upto), 0, each)
-    return float((high - low) @ values[order] / tenth)
+    high = np.clip(tenth - (upto[:, -1:] - upto), 0, each)
+    apart: Floats = (high - low) @ values[order] / tenth[:, 0]
+    return apart

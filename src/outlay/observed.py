@@ -170,6 +170,7 @@ def interaction_of(observed: Observed, *, moment: str, clock: str, component: st
             for name, at_ns, owner, stage in (*_merged(steps), *_aside(observed))
         ),
         notes=tuple(notes),
+        conditions={} if observed.floor_ns is None else {"rtt_ns": float(observed.floor_ns)},
     )
 
 

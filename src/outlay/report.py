@@ -190,7 +190,9 @@ class Slice:
     They are `share` of all and `tail_share` of the slow ones (the slowest 1 % and the failed); `lift` is the ratio,
     `p_value` Fisher's, adjusted for the number of slices (Benjamini-Hochberg). `effect_ns` is by how much their
     percentile at `level` lies above that of the others with the same mix of shapes; `compared` is the share of them
-    whose shape the others have too. `effect_ns` None: refused, and `why` says it.
+    whose shape the others have too. `effect_ns` None: refused, and `why` says it; infinite where so many of them failed
+    that the percentile never comes. Shares are of the rows that state the dimension. One that is slow only for its
+    shapes may have no lift, and a p-value near 1.
     """
 
     dimension: str

@@ -245,3 +245,54 @@ def test_data_that_is_not_there_is_named(tmp_path: Path) -> None:
         USAGE,
         f"outlay: {tmp_path / 'no.jsonl'}: No such file or directory\n",
     )
+
+
+# What is left
+
+
+def took(number: int, **ms: int) -> bytes:
+    """A line of a log: an interaction that waited and then inferred."""
+    begun = start = number * NS_PER_S
+    spans = []
+    for stage, each in ms.items():
+        end = begun + each * NS_PER_MS
+        spans.append(Span(id=stage, parent=None, name=stage, component="llm", start_ns=begun, end_ns=end, stage=stage))
+        begun = end
+    return write_line(Interaction(id=f"i{number}", moment="m", start_ns=start, end_ns=begun, spans=tuple(spans)))
+
+
+@pytest.mark.parametrize(
+    ("elapsed", "code", "said"),
+    [
+        # After the queue come 10 to 109 ms of the model, 1 ms apart: 95 of the 100 are over within 104.
+        ("100ms", 0, "go on: 400 ms left, enough with a probability of 100 %"),
+        ("440ms", 1, "too late: 60.0 ms left, enough with a probability of 51 %"),
+        ("395ms", 3, "undecided: 105 ms left, enough with a probability of 96 %"),
+        ("600ms", 1, "too late: nothing left, enough with a probability of 0 %"),
+    ],
+)
+def test_what_is_left_is_held_against_what_is_ahead(elapsed: str, code: int, said: str, tmp_path: Path) -> None:
+    log = tmp_path / "run.jsonl"
+    log.write_bytes(b"".join(took(number, queue=300 - number, infer=10 + number) for number in range(100)))
+    asked = ["--limit", "500ms", "--percentile", "95", "--after", "llm/queue*", "--elapsed", elapsed]
+    outcome = CliRunner().invoke(app, ["budget", "remaining", str(log), *asked])
+    assert outcome.exit_code == code, outcome.stderr
+    assert outcome.stdout.startswith(f"m  {said}")
+    document = json.loads(CliRunner().invoke(app, ["budget", "remaining", str(log), *asked, "--json"]).stdout)
+    assert document["go_on"] is (code != 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "why"),
+    [
+        (["--after", "no/*", "--elapsed", "1ms", "--limit", "1s"], 4, "no interaction has an entry that matches no/*"),
+        (["--after", "llm/*", "--elapsed", "soon", "--limit", "1s"], 2, "'soon' is not a duration"),
+        (["--after", "llm/*", "--elapsed", "1ms"], 2, "has no budget"),
+    ],
+)
+def test_what_cannot_be_said_of_what_is_left(arguments: list[str], code: int, why: str, tmp_path: Path) -> None:
+    log = tmp_path / "run.jsonl"
+    log.write_bytes(took(1, infer=1000))
+    outcome = CliRunner().invoke(app, ["budget", "remaining", str(log), *arguments])
+    assert (outcome.exit_code, outcome.stdout) == (code, "")
+    assert why in outcome.stderr

@@ -10,18 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from outlay.cli import FAIL, OK, REFUSED, USAGE
+from outlay.cli.of_moment import budget_wanted, found_of, only_moment
 from outlay.cli.saying import say, spec_of, stop
 from outlay.render.untrusted import visible
-from outlay.units import format_duration, parse_duration
+from outlay.units import format_duration
 
 if TYPE_CHECKING:  # what these import would slow `outlay --help`
     from rich.table import Table
 
     from outlay.allocation import Allocated, Allocation
-    from outlay.budget import Budget, Moment
-    from outlay.cli.run import Found
-    from outlay.explain import Gathering
-    from outlay.formats.spec import Spec
+    from outlay.budget import Budget
 
 HELP = """Split a limit among all that spend it, from how they spend it now.
 
@@ -59,10 +57,10 @@ def allocate(
     if as_json and write is not None and write.exists():
         stop(f"{write} exists, and its patch and --json would both go to standard output: choose one", USAGE)
     spec = spec_of(budget)
-    found = _found(paths, spec, moment)
-    name = _only_moment(found.gathering, moment)
+    found = found_of(paths, spec, moment)
+    name = only_moment(found.gathering, moment)
     cohorts = found.gathering.moments[name]
-    wanted = _wanted(cohorts.moment, limit, percentile)
+    wanted = budget_wanted(cohorts.moment, limit, percentile)
     try:
         made = split(cohorts.rows.accounts(), wanted)
     except ValueError as error:
@@ -75,51 +73,6 @@ def allocate(
         declared = any(each.name == name for each in spec.moments)
         _write(write, _text(budget) if declared else None, name, replace(wanted, shares=made.shares))
     raise typer.Exit(FAIL if made.short_ns else REFUSED if found.refusals else OK)
-
-
-def _found(paths: list[str], spec: "Spec", moment: str | None) -> "Found":
-    from outlay.cli.run import gather_paths
-    from outlay.explain import Question
-
-    try:
-        found = gather_paths(paths, Question(moments=spec.moments, only=moment), spec.rules)
-    except OSError as error:
-        stop(f"{error.filename}: {error.strerror}", USAGE)
-    for refusal in found.refusals:
-        say(refusal)
-    return found
-
-
-def _only_moment(gathering: "Gathering", asked: str | None) -> str:
-    """The moment to split the limit of: the only one that the data has, or of several the only one with a budget."""
-    from outlay.generator import INVALID
-
-    names = sorted(gathering.moments)
-    if not names:
-        stop(f"the data holds no interactions{f' of the moment {asked}' if asked else ''}", REFUSED)
-    budgeted = [name for name in names if gathering.moments[name].moment.budget is not None]
-    if len(names) > 1 and len(budgeted) != 1:
-        stop(f"the data has several moments, choose one by --moment: {', '.join(names)}", USAGE)
-    name = names[0] if len(names) == 1 else budgeted[0]
-    if any(load.verdict.state == INVALID for load in gathering.loads if load.moment == name):
-        stop(f"{name}: its load was INVALID: what it took says nothing", REFUSED)
-    return name
-
-
-def _wanted(moment: "Moment", limit: str | None, percentile: float | None) -> "Budget":
-    """The moment's budget, with the limit and the percentile that were asked for instead."""
-    from outlay.budget import Budget
-    from outlay.formats.spec import DEFAULT_PERCENTILE
-
-    known = moment.budget
-    try:
-        if limit is not None:
-            known = replace(known or Budget(limit_ns=1, percentile=DEFAULT_PERCENTILE), limit_ns=parse_duration(limit))
-        if known is None:
-            stop(f"{moment.name} has no budget: give --limit, or a --budget in which it has `within`", USAGE)
-        return known if percentile is None else replace(known, percentile=percentile)
-    except ValueError as error:
-        stop(str(error), USAGE)
 
 
 # The shares in a file

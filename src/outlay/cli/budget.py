@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from outlay.cli import USAGE, allocate
+from outlay.cli import USAGE, allocate, remaining
 from outlay.units import format_duration
 
 if TYPE_CHECKING:  # what these import would slow `outlay --help`
@@ -29,6 +29,7 @@ def budget() -> None:
     outlay budget validate outlay.yaml
     outlay budget show outlay.yaml
     outlay budget allocate traces.json --budget outlay.yaml
+    outlay budget remaining traces.json --after 'llm/queue*' --elapsed 500ms
 
     Exit codes: 0 done, 2 usage, or a file that is not valid.
     """
@@ -119,6 +120,7 @@ def schema() -> None:
 
 
 app.command(help=allocate.HELP)(allocate.allocate)
+app.command(help=remaining.HELP)(remaining.remaining)
 
 
 def _load(file: Path) -> "Spec":

@@ -272,6 +272,8 @@ def _slice(value: Slice) -> Sentence:
     name = Name(f"{value.dimension}={value.value}")
     if value.effect_ns is None or value.level is None:
         return (name, f"{of}; {value.why}." if value.why else f"{of}.")
+    if isinf(value.effect_ns):
+        return (name, f"{of}; so many fail that the {words.percentile_name(value.level)} never comes.")
     effect = words.estimate(value.effect_ns, value.effect_interval_ns, sign=True)
     partly = value.compared is not None and value.compared < 1
     compared = f", which {words.percent(value.compared)} of them have" if partly and value.compared is not None else ""
