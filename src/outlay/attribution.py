@@ -251,7 +251,8 @@ class _Draws:
     def carriers(self, band: _Band, usual_ns: Floats) -> Floats:
         """How many independent interactions carry what a band is above or below the usual, by entry.
 
-        One for all of them would be 1, equal parts their number: (sum of x)^2 / sum of x^2 (Kish), over the burst.
+        One for all of them would be 1, equal parts their number: (sum of x)^2 / sum of x^2 (Kish), over the burst. And
+        over it once more, because bursts are of unequal size: without, intervals of bursty tails hold too seldom.
         """
         places, parts = self._ranked.inside(band)
         step = math.ceil(len(parts) / _ENOUGH)
@@ -260,7 +261,7 @@ class _Draws:
         squares = np.square(apart_ns).sum(axis=0)
         carriers = np.full(self._width, float(len(rows)))
         np.divide(np.square(apart_ns.sum(axis=0)), squares, out=carriers, where=squares > 0)
-        return carriers * step / self._burst
+        return carriers * step / self._burst**2
 
     def _between(self, first: int, last: int) -> Floats:
         """The summed accounts of the rows between two places."""
