@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from outlay.accounts import Accounts
-from outlay.budget import Budget
 from outlay.change import parse_change
 from outlay.explain.evidence import SETUP, SETUP_PARTS, Scene, evidence, rows_of
 from outlay.interaction import SITE
@@ -71,7 +70,7 @@ def levels_for(accounts: Accounts) -> tuple[float, ...]:
 
 
 def findings(
-    rows: Sequence[Row], scene: Scene, replay: Replay, budget: Budget | None
+    rows: Sequence[Row], scene: Scene, replay: Replay
 ) -> tuple[tuple[Finding, ...], tuple[Fine, ...], Together | None]:
     """The findings in order of what they recover, the terms that are fine, and what several changes do together.
 

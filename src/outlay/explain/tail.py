@@ -89,7 +89,7 @@ def explain_table(
     rows = _rows(found, budget)
     replay = replay if replay is not None else Replay.serial(sampled(accounts, REPLAYED))
     scene = _scene(accounts, level)
-    answer, fine, together = findings(rows, scene, replay, budget)
+    answer, fine, together = findings(rows, scene, replay)
     levels = levels_for(accounts)
     what_ifs, refused = _asked(replay, asked, levels)
     shares_ns = _shares(accounts, budget)
