@@ -1,0 +1,259 @@
+"""Which candidate serves a request, by what is left of its budget; and what happens when none can.
+
+`decide` is a pure function of values: the gateway and the simulator call this one, and a logged decision can be made
+again. It takes the first rung of the moment's ladder on which somebody is likely enough on time, stays with the
+user's own site unless moving pays, and lets chance pick among equals. When nobody is likely enough, it serves the best
+chance only as long as that makes nobody else wait; the ladder ends in a deferral or a refusal that comes at once.
+
+A first attempt leaves a reserve: it is given up while the fallback can still be on time.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from outlay.decaying import LEVELS, Floats
+from outlay.forecast import Forecasts
+from outlay.policy import Policy, Rules
+from outlay.work import Mask, Request
+
+Action = Literal["serve", "refuse", "defer"]
+
+# The fallback must fit into what is left with this probability (routing practice: P95).
+RESERVE = 0.95
+# An attempt that is given up more often than not is no first attempt but a detour.
+_WORTH_TRYING = 0.5
+# Queueing this share of what remains puts the full price on a request that may come late anyway.
+_PRICED_WAIT = 0.1
+
+_P16, _P84 = (int(np.searchsorted(LEVELS, level)) for level in (0.16, 0.84))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What was thought of one candidate: how likely on time, and why it was not chosen; None for the chosen one."""
+
+    target: str
+    p_on_time: float
+    why: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Decision:
+    """What to do with one request, and all that spoke for and against it.
+
+    `target` is the candidate's place in the fleet, None unless the action is to serve. `p_on_time` counts the fallback
+    in; it is the best that could be had when nothing is served. `headroom_ns` is what remains less the time the
+    choice stays within with probability p_min: negative means that it is served as the best chance. `rung` counts from
+    0. `deadline_ns` is the time from now at which the attempt is given up, `fallback` who is tried then.
+    """
+
+    request: str
+    at_ns: int
+    action: Action
+    reason: str
+    remaining_ns: int
+    target: int | None
+    p_on_time: float
+    headroom_ns: float
+    rung: int
+    output_tokens: int
+    deadline_ns: float
+    fallback: int | None
+    explored: bool
+    p: Floats
+    fit: Mask
+    forecasts: Forecasts
+
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """One for every candidate, in the order of the fleet."""
+        return tuple(
+            Verdict(target=target.name, p_on_time=float(self.p[place]), why=self._why(place))
+            for place, target in enumerate(self.forecasts.fleet.targets)
+        )
+
+    def _why(self, place: int) -> str | None:
+        forecasts = self.forecasts
+        if place == self.target:
+            return None
+        if not forecasts.usable[place]:
+            return "ejected"
+        if np.isnan(forecasts.network_ns[place, 0]):
+            return "nothing is known of the path"
+        if not self.fit[place]:
+            return "not likely enough on time"
+        if self.target is None:
+            return self.reason
+        if forecasts.fleet.quality[place] < forecasts.fleet.quality[self.target]:
+            return "a better variant is on time too"
+        faster = forecasts.middle_ns[place] < forecasts.middle_ns[self.target]
+        return "not enough faster to leave the user's site" if faster else "slower than the chosen one"
+
+
+def decide(
+    request: Request,
+    remaining_ns: int,
+    policy: Policy,
+    forecasts: Forecasts,
+    now_ns: int,
+    random: Callable[[], float],
+) -> Decision:
+    """Choose for one request of which `remaining_ns` of the budget is left. `random` gives numbers in [0, 1).
+
+    Deterministic given its inputs. A single candidate is used whatever its signals' age, as long as it is usable.
+    """
+    rules = policy.of(request.moment)
+    within_ns = float(remaining_ns - rules.render_ns)
+    best: _Chance | None = None
+    if rules.sheddable and forecasts.pressure > rules.shed_from:
+        # From nobody to everybody while the pressure doubles twice.
+        if random() < (forecasts.pressure - rules.shed_from) / (3 * rules.shed_from):
+            nothing = np.zeros(len(forecasts.fleet.targets))
+            return _turned_away(
+                _Chance(0, 0, forecasts, nothing, nothing > 0, 0), "shed", request, remaining_ns, rules, now_ns
+            )
+    for depth, rung in enumerate(rules.rungs):
+        tokens = max(1, round(request.output_tokens * rung.output_share))
+        view = forecasts if rung.output_share == 1 else forecasts.shorter(min(request.useful_tokens, tokens))
+        p = view.p_within(within_ns)
+        p *= view.usable & view.fleet.of(rung.variants)
+        fit = p >= rules.p_min
+        if fit.any():
+            chosen, explored = _pick(request, within_ns, rules, view, fit, random)
+            return _serve(_Chance(depth, tokens, view, p, fit, chosen), request, remaining_ns, rules, now_ns, explored)
+        place = int(p.argmax())
+        # A lower rung must be clearly better: it costs quality.
+        if best is None or p[place] > best.p[best.chosen] + 0.05:
+            best = _Chance(depth, tokens, view, p, fit, place)
+    assert best is not None, "rules have at least one rung"
+    return _last_resort(best, request, remaining_ns, rules, now_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class _Chance:
+    depth: int
+    tokens: int
+    view: Forecasts
+    p: Floats
+    fit: Mask
+    chosen: int
+
+
+def _pick(
+    request: Request, within_ns: float, rules: Rules, view: Forecasts, fit: Mask, random: Callable[[], float]
+) -> tuple[int, bool]:
+    """One of those that fit, and whether it was picked to learn of it."""
+    fleet = view.fleet
+    quality = np.where(fit, fleet.quality, -1.0)
+    fit = quality >= quality.max()
+    if rules.explore and random() < rules.explore:
+        options = fit.nonzero()[0]
+        return int(options[int(random() * len(options))]), True
+    ahead = np.where(fit, view.middle_ns, np.inf)
+    best = int(ahead.argmin())
+    if request.local is not None:
+        near = np.where(fleet.at(request.local), ahead, np.inf)
+        home = int(near.argmin())
+        gain_ns = near[home] - ahead[best]
+        if gain_ns <= max(rules.local_share * within_ns, 2 * _sigma_ns(view, home, best)):
+            ahead, best = near, home
+    close = ahead <= ahead[best] + max(rules.tie_ns, rules.tie_share * ahead[best])
+    options = close.nonzero()[0]
+    if len(options) > 1:
+        price = fleet.price[options]
+        options = options[price <= price.min()]
+        best = int(options[int(random() * len(options))])
+    return best, False
+
+
+def _sigma_ns(view: Forecasts, one: int, other: int) -> float:
+    """The standard deviation of the difference of two candidates' times, from the spread of their networks.
+
+    Their servers' times are not in it: a queue that is longer is longer, however uncertain both are.
+    """
+    spread = view.network_ns[[one, other]]
+    half = (spread[:, _P84] - spread[:, _P16]) / 2
+    return float(np.hypot(half[0], half[1]))
+
+
+def _serve(chance: _Chance, request: Request, remaining_ns: int, rules: Rules, now_ns: int, explored: bool) -> Decision:
+    view, chosen = chance.view, chance.chosen
+    within_ns = float(remaining_ns - rules.render_ns)
+    p_on_time, deadline_ns, fallback = float(chance.p[chosen]), within_ns, None
+    other = _fallback(view, chosen, rules) if rules.attempts > 1 else None
+    curve, *second = view.curves([chosen] if other is None else [chosen, other])
+    if second:
+        reserve_ns = second[0].quantile_ns(RESERVE)
+        early_ns = within_ns - reserve_ns - rules.margin_ns
+        first = curve.within(early_ns)
+        both = first + (1 - first) * second[0].within(reserve_ns)
+        # Giving up an attempt that would have come is worse than waiting for it.
+        if first >= _WORTH_TRYING and both >= p_on_time - 0.005:
+            p_on_time, deadline_ns, fallback = max(both, p_on_time), early_ns, other
+    return Decision(
+        request=request.id,
+        at_ns=now_ns,
+        action="serve",
+        reason="explored" if explored else "on time" if chance.fit[chosen] else "best chance",
+        remaining_ns=remaining_ns,
+        target=chosen,
+        p_on_time=p_on_time,
+        headroom_ns=within_ns - curve.quantile_ns(rules.p_min),
+        rung=chance.depth,
+        output_tokens=chance.tokens,
+        deadline_ns=deadline_ns,
+        fallback=fallback,
+        explored=explored,
+        p=chance.p,
+        fit=chance.fit,
+        forecasts=view,
+    )
+
+
+def _fallback(view: Forecasts, chosen: int, rules: Rules) -> int | None:
+    """The quickest other candidate that the ladder allows, at another site where there is one."""
+    fleet = view.fleet
+    allowed = view.usable & fleet.of(rules.variants)
+    ahead = np.where(allowed & fleet.away[fleet.site_of[chosen]], view.middle_ns, np.inf)
+    other = int(ahead.argmin())
+    if not ahead[other] < np.inf:
+        ahead = np.where(allowed, view.middle_ns, np.inf)
+        ahead[chosen] = np.inf
+        other = int(ahead.argmin())
+    return other if ahead[other] < np.inf else None
+
+
+def _last_resort(best: _Chance, request: Request, remaining_ns: int, rules: Rules, now_ns: int) -> Decision:
+    """Nobody is likely enough on time: serve the best chance if that costs nobody else theirs, else end the ladder."""
+    p = float(best.p[best.chosen])
+    within_ns = remaining_ns - rules.render_ns
+    queues = min(best.view.wait_ns[best.chosen] / max(_PRICED_WAIT * within_ns, 1.0), 1.0)
+    if p > 0 and p >= rules.p_floor * queues:
+        return _serve(best, request, remaining_ns, rules, now_ns, explored=False)
+    reason = "no time is left" if within_ns <= 0 else "nobody is likely enough on time"
+    return _turned_away(best, reason, request, remaining_ns, rules, now_ns)
+
+
+def _turned_away(
+    best: _Chance, reason: str, request: Request, remaining_ns: int, rules: Rules, now_ns: int
+) -> Decision:
+    return Decision(
+        request=request.id,
+        at_ns=now_ns,
+        action=rules.last,
+        reason=reason,
+        remaining_ns=remaining_ns,
+        target=None,
+        p_on_time=float(best.p[best.chosen]),
+        headroom_ns=float("-inf"),
+        rung=len(rules.rungs),
+        output_tokens=0,
+        deadline_ns=0.0,
+        fallback=None,
+        explored=False,
+        p=best.p,
+        fit=best.fit,
+        forecasts=best.view,
+    )

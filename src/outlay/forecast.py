@@ -1,0 +1,225 @@
+"""How long each candidate will still take: a distribution, not a number.
+
+The time ahead of a candidate is the network both ways, then what the server needs: waiting and working. The network
+is a distribution given as weighted points. The server's time is what the token-work model predicts, times a factor
+whose distribution was learned from what its predictions were worth (1 is exact). Both are taken as independent, and
+their sum is integrated, so that a joint tail is never the sum of two tails. A cold start is a mass of its own, and
+so is failure, which never arrives in time.
+
+Age widens: what was learned from a signal is spread about its median by `spread`, which grows with the signal's age.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outlay.decaying import PER_OCTAVE, WEIGHTS
+from outlay.work import Fleet
+
+Floats = NDArray[np.float64]
+
+# Factors between 1/16 and 64; what lies outside counts at the ends.
+LOW, HIGH = -4, 6
+BUCKETS = (HIGH - LOW) * PER_OCTAVE
+EDGES = np.linspace(LOW, HIGH, BUCKETS + 1)
+
+# Multiples of the median between which a quantile is interpolated.
+_GRID = np.exp2(np.concatenate([np.linspace(-2, 2, 19), [2.5, 3, 3.5, 4, 5, 6]]))
+
+_ONE = 9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expectation:
+    """What was predicted of one attempt, kept beside it until it is known what came of it."""
+
+    target: int
+    moment: str
+    load: int
+    service_ns: float
+    spread: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Forecasts:
+    """The time still ahead, from the decision to the percept, of every candidate; arrays have a row for each.
+
+    `network_ns` has a column for each weight of `decaying.WEIGHTS`; NaN where nothing is known of the path.
+    `service_ns` is predicted for `useful_tokens`, of which `wait_ns` is spent waiting, and `step_ns` for each token
+    after the first. Row `row[c]` of `cdf` is the distribution of the
+    factor on it: `cdf[r, j]` is the probability that it lies below `2^EDGES[j]`; `middle[r]` is log2 of its median.
+    With probability `cold[c]` one of `cold_ns[c]`, equally likely, comes on top. With `failure[c]` nothing comes.
+    `usable[c]` is False while the target is ejected; `calibrated[c]` says whether enough was learned.
+    `late` multiplies the odds of being late: what was
+    late of late over what was predicted to be. `pressure` is the share of requests that may not be shed and that
+    nobody was likely to have on time.
+    """
+
+    fleet: Fleet
+    moment: str
+    network_ns: Floats
+    service_ns: Floats
+    step_ns: Floats
+    useful_tokens: int
+    wait_ns: Floats
+    cdf: Floats
+    middle: Floats
+    row: NDArray[np.intp]
+    load: NDArray[np.intp]
+    spread: Floats
+    cold: Floats
+    cold_ns: dict[int, Floats]
+    failure: Floats
+    usable: NDArray[np.bool_]
+    calibrated: NDArray[np.bool_]
+    late: float = 1.0
+    pressure: float = 0.0
+
+    def p_within(self, within_ns: float) -> Floats:
+        """The probability that the result is perceived within `within_ns` from now, for every candidate.
+
+        0 where nothing is known of the path.
+        """
+        scale, shift, begin = self._places
+        p = self._p_warm(within_ns - self.network_ns, scale[:, None], shift[:, None], begin[:, None])
+        for candidate, starts_ns in self.cold_ns.items():
+            left = within_ns - starts_ns[:, None] - self.network_ns[candidate]
+            late = self._p_warm(left, scale[candidate], shift[candidate], begin[candidate]).mean()
+            p[candidate] += self.cold[candidate] * (late - p[candidate])
+        p *= 1.0 - self.failure
+        return self._judged(p)
+
+    def curves(self, candidates: Sequence[int]) -> "tuple[Curve, ...]":
+        """How likely each of `candidates` has come by when: as functions of time that are cheap to ask again."""
+        chosen = np.array(candidates, dtype=np.intp)
+        scale, shift, begin = self._places
+        scale, shift, begin = (
+            scale[chosen][:, None, None],
+            shift[chosen][:, None, None],
+            begin[chosen][:, None, None],
+        )
+        grid = self.middle_ns[chosen][:, None] * _GRID
+        cold = [(at, candidate) for at, candidate in enumerate(candidates) if candidate in self.cold_ns]
+        for at, candidate in cold:
+            # A cold start moves the steep part: half of the steps go to where it may end.
+            starts_ns = self.cold_ns[candidate]
+            ends_ns = np.linspace(starts_ns.min(), starts_ns.max() * 1.5, len(_GRID) // 2) + grid[at, _ONE]
+            grid[at] = np.sort(np.concatenate([grid[at, ::2], ends_ns]))
+        left = grid[:, :, None] - self.network_ns[chosen][:, None, :]
+        p = self._p_warm(left, scale, shift, begin)
+        for at, candidate in cold:
+            later = left[at] - self.cold_ns[candidate][:, None, None]
+            late = self._p_warm(later, scale[at], shift[at], begin[at]).mean(axis=0)
+            p[at] += self.cold[candidate] * (late - p[at])
+        return tuple(
+            Curve(times_ns=times.tolist(), p=row.tolist(), arrives=1.0 - failure, late=self.late)
+            for times, row, failure in zip(grid, p, self.failure[chosen].tolist(), strict=True)
+        )
+
+    @cached_property
+    def middle_ns(self) -> Floats:
+        """Roughly the median of each candidate when it is warm, of the network plus of the service; infinity: unknown."""
+        factor = np.exp2(self.middle)[self.row]
+        # fmin turns the NaN of an unknown path into infinity.
+        return np.asarray(np.fmin(self.network_ns[:, _MIDDLE] + self.service_ns * factor, np.inf))
+
+    def prepared(self) -> "Forecasts":
+        """Itself, with everything worked out that a decision will ask first."""
+        _ = self._places, self._flat, self.middle_ns
+        return self
+
+    def shorter(self, useful_tokens: int) -> "Forecasts":
+        """The same for an answer of which fewer tokens are useful; more than now changes nothing."""
+        fewer = max(self.useful_tokens - useful_tokens, 0)
+        return replace(self, service_ns=self.service_ns - fewer * self.step_ns, useful_tokens=useful_tokens)
+
+    def expectation(self, candidate: int) -> Expectation:
+        """What is predicted of one candidate, to be kept with the attempt."""
+        return Expectation(
+            target=candidate,
+            moment=self.moment,
+            load=int(self.load[candidate]),
+            service_ns=float(self.service_ns[candidate]),
+            spread=float(self.spread[candidate]),
+        )
+
+    @cached_property
+    def _places(self) -> tuple[Floats, Floats, NDArray[np.intp]]:
+        """How log2 of a time becomes a place in a row of `cdf`: times a scale, plus a shift; and where the row begins."""
+        scale, middle = PER_OCTAVE / self.spread, self.middle[self.row]
+        shift = (middle - LOW) * PER_OCTAVE - (np.log2(self.service_ns) + middle) * scale
+        return scale, shift, self.row * (BUCKETS + 1)
+
+    def _p_warm(self, left: Floats, scale: Floats, shift: Floats, begin: NDArray[np.intp]) -> Floats:
+        """P(service x factor <= left), with the points of the network in the last axis weighed; shapes broadcast."""
+        # NaN stands for an unknown path: it becomes no time at all, which is below every bucket.
+        place = np.fmax(left, 1.0)
+        np.log2(place, out=place)
+        place *= scale
+        place += shift
+        np.minimum(place, BUCKETS - 1e-6, out=place)
+        np.maximum(place, 0.0, out=place)
+        whole = place.astype(np.intp)
+        place -= whole
+        whole += begin
+        lower, rise = self._flat
+        place *= rise[whole]
+        place += lower[whole]
+        return np.asarray(place @ WEIGHTS)
+
+    def _judged(self, p: Floats) -> Floats:
+        return p if self.late == 1.0 else p / (p + self.late * (1.0 - p))
+
+    @cached_property
+    def _flat(self) -> tuple[Floats, Floats]:
+        """The table in one row, and what each place rises by to the next; the last of a row is never asked for."""
+        lower = self.cdf.ravel()
+        return lower, np.append(np.diff(lower), 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """The distribution of one candidate's time ahead, at `times_ns`, given that it comes; `arrives` is how likely.
+
+    `late` multiplies the odds of being late, as in `Forecasts`.
+    """
+
+    times_ns: list[float]
+    p: list[float]
+    arrives: float
+    late: float = 1.0
+
+    def within(self, within_ns: float) -> float:
+        """The probability that it has come within `within_ns`, failure counted."""
+        times_ns, p = self.times_ns, self.p
+        place = bisect_right(times_ns, within_ns)
+        if place == 0:
+            return 0.0
+        if place == len(times_ns):
+            come = p[-1]
+        else:
+            part = (within_ns - times_ns[place - 1]) / (times_ns[place] - times_ns[place - 1])
+            come = p[place - 1] + part * (p[place] - p[place - 1])
+        come *= self.arrives
+        return come / (come + self.late * (1.0 - come)) if come > 0 else 0.0
+
+    def quantile_ns(self, level: float) -> float:
+        """The time within which it has come with probability `level`, failure left out; infinity when it never has.
+
+        Failure is left out because this is how long to wait for an answer that comes.
+        """
+        times_ns, p = self.times_ns, self.p
+        place = bisect_left(p, level)
+        if place == len(p):
+            return float("inf")
+        if place == 0 or p[place] == p[place - 1]:
+            return times_ns[place]
+        part = (level - p[place - 1]) / (p[place] - p[place - 1])
+        return times_ns[place - 1] + part * (times_ns[place] - times_ns[place - 1])
+
+
+_MIDDLE = int(np.searchsorted(np.cumsum(WEIGHTS), 0.5))

@@ -1,0 +1,1 @@
+"""Virtual time: users, paths, servers and faults, in which routers are tried against one another."""
