@@ -8,8 +8,11 @@ from outlay.sim.chooser import Answer, View
 from outlay.sim.field import Field
 from outlay.work import Mask, Request
 
-# Others will come while it is served; a quarter of the limit is for them.
-_ROOM = 0.25
+# Others will come while it is served: what is left of the limit for them before a better variant is worth it, and
+# before anything is. Smaller shares have
+# fewer on time in the shipped worlds, larger ones hardly more and worse answers.
+_ROOM = 0.5
+_LEAST = 0.35
 
 
 class Oracle:
@@ -32,7 +35,7 @@ class Oracle:
         roomy = left_ns >= _ROOM * limit_ns
         if roomy.any():
             ahead_ns = np.where(roomy & (fleet.quality >= fleet.quality[roomy].max()), ahead_ns, np.inf)
-        elif not (left_ns >= 0).any():
+        elif not (left_ns >= _LEAST * limit_ns).any():
             return None
         return int(ahead_ns.argmin())
 

@@ -1,0 +1,415 @@
+"""World files (YAML) to worlds."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, fields
+from math import exp, gcd
+from statistics import NormalDist
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import UnsetType, inspect
+
+from outlay.arrivals import Schedule, parse_stages
+from outlay.budget import Budget
+from outlay.formats import world_data
+from outlay.formats.arrival_traces import read_schedule
+from outlay.formats.codec import FormatError
+from outlay.formats.rtt_matrix import Matrix, parse
+from outlay.formats.spec_wire import nearest, read
+from outlay.formats.spec_yaml import Findings, Path, SpecError, parse_yaml
+from outlay.formats.world_keys import (
+    AccessKeys,
+    ArrivalsKeys,
+    LadderKeys,
+    ServiceKeys,
+    SizesKeys,
+    TargetKeys,
+    TrafficKeys,
+    WorldKeys,
+)
+from outlay.policy import Hedge, Policy, Rules, Rung
+from outlay.units import NS_PER_S, parse_duration
+from outlay.work import ColdStart, Service, Target
+from outlay.world import Access, Arrivals, Fault, Reports, Tokens, Traffic, Users, World
+
+Value = TypeVar("Value")
+Read = Callable[[str], bytes]
+
+# Distributions are kept as this many equally likely values, and recordings are thinned to it.
+_VALUES = 2000
+_DEFAULT_LOCAL_NS = 2_000_000
+_DEFAULT_SIZES = SizesKeys(median=512.0, sigma=0.0)
+
+
+def load_world(text: str | bytes, name: str, read_file: Read) -> World:
+    """The world that `text` describes; `name` stands for the file in messages.
+
+    `read_file` gives the bytes of a data file, by its path relative to the world's file. Raises SpecError with every
+    problem found, each with its line; a data file that cannot be read or does not hold what is asked of it is one.
+    """
+    findings = Findings(name)
+    plain = read(parse_yaml(text, findings), inspect.type_info(WorldKeys), findings)
+    if plain is None or findings.problems:
+        raise SpecError(findings.problems)
+    keys = msgspec.convert(plain, WorldKeys)
+    for path, message in (*_names_fit(keys), *_ways_are_one(keys), *_faults_last(keys)):
+        findings.add(path, message)
+    if findings.problems:
+        raise SpecError(findings.problems)
+    maker = _Maker(keys, findings, read_file)
+    world = maker.world(name.rpartition("/")[2].removesuffix(".yaml"))
+    if findings.problems:
+        raise SpecError(findings.problems)
+    return world
+
+
+# Checks that span several keys. Each yields a path and what is wrong there.
+
+_Complaints = Iterator[tuple[Path, str]]
+
+
+def _names_fit(keys: WorldKeys) -> _Complaints:
+    variants = {_or(target.variant, name) for name, target in keys.targets.items()}
+    for name, target in keys.targets.items():
+        for site in target.at:
+            yield from _known("site", site, keys.sites, ("targets", name, "at", site))
+    for place, users in enumerate(keys.users):
+        yield from _known("access", users.access, keys.access, ("users", place, "access"))
+        if isinstance(users.local, str):
+            yield from _known("site", users.local, keys.sites, ("users", place, "local"))
+    regions = {users.region for users in keys.users}
+    for name, traffic in keys.moments.items():
+        for place, region in enumerate(_or(traffic.regions, ())):
+            yield from _known("region", region, regions, ("moments", name, "regions", place))
+        if isinstance(traffic.variant, str):
+            yield from _known("variant", traffic.variant, variants, ("moments", name, "variant"))
+        rungs = () if isinstance(traffic.ladder, UnsetType) else _or(traffic.ladder.rungs, ())
+        for at, rung in enumerate(rungs):
+            for place, variant in enumerate(_or(rung.variants, ())):
+                path = ("moments", name, "ladder", "rungs", at, "variants", place)
+                yield from _known("variant", variant, variants, path)
+
+
+def _known(what: str, name: str, known: Iterable[str], path: Path) -> _Complaints:
+    names = list(known)
+    if name not in names:
+        yield path, f"unknown {what} {name}; {nearest(name, names)}"
+
+
+# One of these must be given, with what it needs.
+_ACCESS = {"recording": ("road", "network"), "netlatency": ("pair",), "constant": (), "median": ("sigma",)}
+_ARRIVALS = {"rate": (), "stages": (), "replay": (), "servegen": ("mean",)}
+
+
+def _ways_are_one(keys: WorldKeys) -> _Complaints:
+    for name, access in keys.access.items():
+        yield from _one_of(access, _ACCESS, ("access", name))
+    for name, traffic in keys.moments.items():
+        yield from _one_of(traffic.arrivals, _ARRIVALS, ("moments", name, "arrivals"))
+
+
+def _one_of(keys: object, ways: dict[str, tuple[str, ...]], path: Path) -> _Complaints:
+    given = [way for way in ways if not isinstance(getattr(keys, way), UnsetType)]
+    if len(given) != 1:
+        yield path, f"needs one of {', '.join(ways)}" + (f", not {' and '.join(given)}" if given else "")
+        return
+    for needed in ways[given[0]]:
+        if isinstance(getattr(keys, needed), UnsetType):
+            yield path, f"`{given[0]}` needs `{needed}` beside it"
+
+
+def _faults_last(keys: WorldKeys) -> _Complaints:
+    servers = {server for name, target in keys.targets.items() for server, _ in _servers(name, target)}
+    for place, fault in enumerate(_or(keys.faults, ())):
+        yield from _known("site or server", fault.where, {*keys.sites, *servers}, ("faults", place, "where"))
+        if parse_duration(fault.end) <= parse_duration(fault.start):
+            yield ("faults", place, "to"), "must be later than `from`"
+
+
+def _servers(name: str, target: TargetKeys) -> list[tuple[str, str]]:
+    """Each server's name and site: `large-london`, or `large-london#1` and so on where there are several."""
+    return [
+        (f"{name}-{site}" if count == 1 else f"{name}-{site}#{number}", site)
+        for site, count in target.at.items()
+        for number in range(1, int(count) + 1)
+    ]
+
+
+def _or(value: Value | UnsetType, otherwise: Value) -> Value:
+    return otherwise if isinstance(value, UnsetType) else value
+
+
+def _ns(value: str | UnsetType, otherwise: int = 0) -> int:
+    return otherwise if isinstance(value, UnsetType) else parse_duration(value)
+
+
+def _given(keys: object, names: dict[str, str]) -> dict[str, Any]:
+    """The keys that were given, by the names of the fields they set."""
+    values = {there: getattr(keys, here) for here, there in names.items()}
+    return {name: value for name, value in values.items() if not isinstance(value, UnsetType)}
+
+
+@dataclass(slots=True)
+class _Maker:
+    """Keys to core values. What data files do not hold is noted where the file is named."""
+
+    keys: WorldKeys
+    findings: Findings
+    read_file: Read
+
+    def world(self, name: str) -> World:
+        keys = self.keys
+        run_ns, jitter = parse_duration(keys.run.lasts), keys.jitter
+        reports, usual = keys.reports, Reports()
+        ladders = {moment: _or(traffic.ladder, LadderKeys()) for moment, traffic in keys.moments.items()}
+        jitters = {} if isinstance(jitter, UnsetType) else _given(
+            jitter, {"backbone": "backbone_jitter", "service": "service_jitter"}
+        )  # fmt: skip
+        return World(
+            name=name,
+            about=keys.about,
+            until_ns=run_ns,
+            warm_up_ns=_ns(keys.run.warm_up, run_ns // 6),
+            access={each: self._access(each, access) for each, access in keys.access.items()},
+            users=self._users(),
+            targets=tuple(target for each, of in keys.targets.items() for target in self._targets(each, of)),
+            traffic=tuple(self._traffic(moment, traffic, run_ns) for moment, traffic in keys.moments.items()),
+            policy=Policy(
+                moments={
+                    moment: self._rules(ladder, _ns(keys.moments[moment].render), ("moments", moment, "ladder"))
+                    for moment, ladder in ladders.items()
+                }
+            ),
+            faults=tuple(
+                Fault(
+                    kind=fault.kind,
+                    where=fault.where,
+                    from_ns=parse_duration(fault.start),
+                    to_ns=parse_duration(fault.end),
+                    factor=_or(fault.factor, 1.0),
+                    extra_ns=_ns(fault.extra),
+                    share=_or(fault.share, 1.0),
+                )
+                for fault in _or(keys.faults, ())
+            ),
+            routers=int(_or(keys.routers, 1.0)),
+            reports=usual
+            if isinstance(reports, UnsetType)
+            else Reports(every_ns=_ns(reports.every, usual.every_ns), delay_ns=_ns(reports.delay, usual.delay_ns)),
+            probe_ns=_ns(keys.probes, NS_PER_S),
+            slow_start_ns=_ns(keys.slow_start),
+            **jitters,
+        )
+
+    def _data(self, path: Path, file: str, of: Callable[[bytes], Value], otherwise: Value) -> Value:
+        """What a data file says; what is wrong with it is noted, and stands in for nothing further."""
+        try:
+            return of(self.read_file(file))
+        except OSError as error:
+            self.findings.add(path, f"{file}: {error.strerror}")
+        except FormatError as error:
+            self.findings.add(path, f"{file}: {error}")
+        return otherwise
+
+    def _access(self, name: str, keys: AccessKeys) -> Access:
+        path: Path = ("access", name)
+        period_ns = _ns(keys.period, world_data.SEND_PERIOD_NS if isinstance(keys.recording, str) else NS_PER_S)
+        samples: tuple[int, ...] = (0,)
+        if isinstance(keys.recording, str):
+            road, network = _or(keys.road, ""), _or(keys.network, "")
+            samples = self._data(
+                (*path, "recording"),
+                keys.recording,
+                lambda text: world_data.drive_delays_ns(text, road, network),
+                samples,
+            )
+        elif isinstance(keys.netlatency, str):
+            pair = _or(keys.pair, "")
+            samples = self._data(
+                (*path, "netlatency"), keys.netlatency, lambda text: world_data.pair_delays_ns(text, pair), samples
+            )
+        elif isinstance(keys.constant, str):
+            samples = (parse_duration(keys.constant),)
+        else:
+            samples = _spread(_log_normal(_ns(keys.median), _or(keys.sigma, 0.0)))
+        return Access(
+            name=name, samples_ns=samples, period_ns=period_ns, bytes_per_s=_or(keys.throughput, 12_500_000.0)
+        )
+
+    def _users(self) -> tuple[Users, ...]:
+        rtt_ns = self._matrix()
+        found = []
+        for place, users in enumerate(self.keys.users):
+            ways = {
+                site: rtt_ns[users.region, keys.region]
+                for site, keys in self.keys.sites.items()
+                if (users.region, keys.region) in rtt_ns
+            }
+            local = _or(users.local, None)
+            if local is not None and local not in ways:
+                region = self.keys.sites[local].region
+                self.findings.add(
+                    ("users", place, "local"), f"no round-trip time is known from {users.region} to {region}"
+                )
+            found.append(
+                Users(region=users.region, access=users.access, share=_or(users.share, 1.0), rtt_ns=ways, local=local)
+            )
+        return tuple(found)
+
+    def _matrix(self) -> Matrix:
+        keys = self.keys.rtt
+        found: dict[tuple[str, str], int] = {}
+        if isinstance(keys.file, str):
+            found |= self._data(("rtt", "file"), keys.file, lambda text: dict(parse(text.decode("utf-8-sig"))), found)
+        regions = {users.region for users in self.keys.users} | {site.region for site in self.keys.sites.values()}
+        local_ns = _ns(keys.local, _DEFAULT_LOCAL_NS)
+        found |= {(region, region): local_ns for region in regions if (region, region) not in found}
+        for pair, text in _or(keys.pairs, {}).items():
+            here, there = (end.strip() for end in pair.split(" -> ", 1))
+            found[here, there] = found[there, here] = parse_duration(text)
+        return found
+
+    def _targets(self, name: str, keys: TargetKeys) -> list[Target]:
+        service = self._service(name, keys.service)
+        cold = None if isinstance(keys.cold, UnsetType) else ColdStart(
+            start_ns=tuple(parse_duration(time) for time in keys.cold.times),
+            keep_ns=None if isinstance(keys.cold.keep, UnsetType) else parse_duration(keys.cold.keep),
+        )  # fmt: skip
+        return [
+            Target(
+                name=server,
+                site=site,
+                variant=_or(keys.variant, name),
+                service=service,
+                hardware=_or(keys.hardware, _or(keys.service.hardware, "")),
+                quality=_or(keys.quality, 1.0),
+                price_per_s=_or(keys.price_per_hour, 0.0) / 3600,
+                cold=cold,
+            )
+            for server, site in _servers(name, keys)
+        ]
+
+    def _service(self, name: str, keys: ServiceKeys) -> Service:
+        path: Path = ("targets", name, "service")
+        values: dict[str, Any] = {}
+        if isinstance(keys.perf_model, str):
+            model, hardware = _or(keys.model, ""), _or(keys.hardware, "")
+            cards = int(_or(keys.tensor_parallel, 1.0))
+            fitted = self._data(
+                (*path, "perf_model"),
+                keys.perf_model,
+                lambda text: world_data.fit_service(text, model, hardware, cards),
+                None,
+            )
+            if fitted is not None:
+                kept = {each.name for each in fields(Service)}
+                values |= {each.name: getattr(fitted, each.name) for each in fields(fitted) if each.name in kept}
+        for key in ("step", "step_slope", "overhead", "kv_penalty"):
+            if isinstance(text := getattr(keys, key), str):
+                values[f"{key}_ns"] = parse_duration(text)
+        values |= _given(keys, {"prefill": "prefill_tokens_per_s"})
+        values |= {
+            key: int(_or(getattr(keys, key), 0)) for key in ("max_batch", "kv_tokens") if _or(getattr(keys, key), 0)
+        }
+        missing = [
+            key for key, field in (("prefill", "prefill_tokens_per_s"), ("step", "step_ns")) if field not in values
+        ]
+        if missing and not isinstance(keys.perf_model, str):
+            self.findings.add(path, f"needs `{missing[0]}`, or `perf_model` to fit it to")
+        return Service(**{"prefill_tokens_per_s": 1.0, "step_ns": 1, **values})
+
+    def _traffic(self, moment: str, keys: TrafficKeys, run_ns: int) -> Traffic:
+        path: Path = ("moments", moment)
+        arrivals, sizes = self._arrivals(keys.arrivals, run_ns, (*path, "arrivals"))
+        inputs, outputs = sizes or (None, None)
+        if isinstance(keys.input, SizesKeys) or inputs is None:
+            inputs = _sizes(_or(keys.input, _DEFAULT_SIZES))
+        if isinstance(keys.output, SizesKeys) or outputs is None:
+            # One more than the prompts' values: equal numbers would mean recorded pairs.
+            outputs = _sizes(_or(keys.output, _DEFAULT_SIZES))[1:]
+        return Traffic(
+            moment=moment,
+            budget=Budget(limit_ns=max(parse_duration(keys.within), 1), percentile=_or(keys.percentile, 99.0)),
+            arrivals=arrivals,
+            input_tokens=Tokens(values=inputs),
+            output_tokens=Tokens(values=outputs),
+            useful_tokens=None if isinstance(keys.useful, UnsetType) else int(keys.useful),
+            payload_bytes=int(_or(keys.payload, 0.0)),
+            client_ns=_ns(keys.client),
+            render_ns=_ns(keys.render),
+            variant=_or(keys.variant, None),
+            regions=_or(keys.regions, ()),
+        )
+
+    def _arrivals(
+        self, keys: ArrivalsKeys, run_ns: int, path: Path
+    ) -> tuple[Arrivals, tuple[tuple[int, ...], tuple[int, ...]] | None]:
+        """When requests come, and where a recording says it, how large they are."""
+        shape = _or(keys.burstiness, 1.0)
+        if isinstance(keys.replay, str):
+            speed = _or(keys.speed, 1.0)
+            nothing: Schedule = ()
+            schedule = self._data(
+                (*path, "replay"), keys.replay, lambda text: read_schedule(text.splitlines()), nothing
+            )
+            at_ns = tuple(round(arrival.at_ns / speed) for arrival in schedule)
+            thin = schedule[:: max(len(schedule) // _VALUES, 1)]
+            pairs = [(one.input_tokens, one.output_tokens) for one in thin]
+            whole = [(asked, answered) for asked, answered in pairs if asked is not None and answered is not None]
+            sizes = (tuple(asked for asked, _ in whole), tuple(answered for _, answered in whole)) if whole else None
+            return Arrivals(at_ns=at_ns or (0,)), sizes
+        if isinstance(keys.servegen, str):
+            mean = _or(keys.mean, 1.0)
+            none: tuple[tuple[int, float], ...] = ((0, 0.0),)
+            rates = self._data(
+                (*path, "servegen"),
+                keys.servegen,
+                lambda text: world_data.servegen_rates(text, mean, run_ns),
+                none,
+            )
+            return Arrivals(rates=rates, shape=shape), None
+        if isinstance(keys.stages, str):
+            begin_ns, steps = 0, []
+            for rate, duration_ns in parse_stages(keys.stages):
+                steps.append((begin_ns, rate))
+                begin_ns += duration_ns
+            return Arrivals(rates=tuple(steps), shape=shape), None
+        return Arrivals(rates=((0, _or(keys.rate, 1.0)),), shape=shape), None
+
+    def _rules(self, keys: LadderKeys, render_ns: int, path: Path) -> Rules:
+        values = _given(keys, {key: key for key in ("last", "p_min", "p_floor", "explore", "local_share")})
+        if not isinstance(keys.attempts, UnsetType):
+            values["attempts"] = int(keys.attempts)
+        if not isinstance(keys.rungs, UnsetType):
+            values["rungs"] = tuple(
+                Rung(name=rung.name, variants=_or(rung.variants, ()), output_share=_or(rung.output, 1.0))
+                for rung in keys.rungs
+            )
+        if not isinstance(keys.hedge, UnsetType):
+            values["hedge"] = Hedge(**_given(keys.hedge, {"after": "after", "gain": "gain"}))
+        try:
+            return Rules(render_ns=render_ns, sheddable=keys.sheddable == "yes", **values)
+        except ValueError as error:
+            self.findings.add(path, str(error))
+            return Rules()
+
+
+def _sizes(keys: SizesKeys) -> tuple[int, ...]:
+    most = _or(keys.most, 1e9)
+    return tuple(min(max(value, 1), int(most)) for value in _log_normal(keys.median, _or(keys.sigma, 0.0)))
+
+
+def _log_normal(median: float, sigma: float) -> tuple[int, ...]:
+    """Equally likely values of a log-normal distribution: its quantiles at the middles of equal parts."""
+    if sigma == 0:
+        return (round(median),) * 2
+    normal = NormalDist(0.0, sigma)
+    levels = ((place + 0.5) / _VALUES for place in range(_VALUES))
+    return tuple(round(median * exp(normal.inv_cdf(level))) for level in levels)
+
+
+def _spread(values: tuple[int, ...]) -> tuple[int, ...]:
+    """The same values in an order in which neighbours are unalike: every so-manieth, prime to their number."""
+    count = len(values)
+    step = next(step for step in range(max(round(count * 0.618), 1), 2 * count + 2) if gcd(step, count) == 1)
+    return tuple(values[place * step % count] for place in range(count))

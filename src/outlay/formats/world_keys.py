@@ -1,0 +1,249 @@
+"""The keys of a world file: their types and what each means. Checks that span several keys are in `world`."""
+
+from typing import Annotated, Literal, get_args
+
+from msgspec import UNSET, Meta, Struct, UnsetType, field
+
+from outlay.arrivals import parse_stages
+from outlay.formats.spec_keys import Duration
+from outlay.policy import Last
+from outlay.world import FaultKind
+
+Name = Annotated[str, Meta(min_length=1, extra={"expects": "a name"})]
+File = Annotated[str, Meta(min_length=1, extra={"expects": "a file, relative to the world's own"})]
+Pair = Annotated[str, Meta(pattern=r"^.+ -> .+$", extra={"expects": "a pair such as London -> UK South"})]
+Share = Annotated[float, Meta(ge=0, le=1, extra={"expects": "a number from 0 to 1"})]
+Above0 = Annotated[float, Meta(gt=0, extra={"expects": "a number above 0"})]
+AtLeast0 = Annotated[float, Meta(ge=0, extra={"expects": "a number of at least 0"})]
+Count = Annotated[float, Meta(ge=1, extra={"expects": "a whole number of at least 1"})]
+
+
+class _Keys(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    pass
+
+
+class RunKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How long it goes on."""
+
+    lasts: Annotated[Duration, Meta(description="arrivals end then")] = field(name="for")
+    warm_up: Annotated[Duration, Meta(description="what comes before is left out of all numbers")] | UnsetType = UNSET
+
+
+class ReportsKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How routers learn what servers look like."""
+
+    every: Annotated[Duration, Meta(description="how often each server is asked")] | UnsetType = UNSET
+    delay: Annotated[Duration, Meta(description="how old its answer is when it comes")] | UnsetType = UNSET
+
+
+class RttKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Round-trip times between regions. A pair that neither names is unknown."""
+
+    file: Annotated[File, Meta(description="a matrix, a row and a column for each region")] | UnsetType = UNSET
+    local: Annotated[Duration, Meta(description="inside one region, where the matrix says nothing")] | UnsetType = UNSET
+    pairs: (
+        Annotated[
+            dict[Pair, Duration],
+            Meta(description="single pairs, both ways; they win over the file"),
+        ]
+        | UnsetType
+    ) = UNSET  # fmt: skip
+
+
+class AccessKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A last mile: what it adds to a round trip, one of a recording, a constant, or a log-normal distribution."""
+
+    recording: Annotated[File, Meta(description="a CSV of delays (5g-rtt), with the next two keys")] | UnsetType = UNSET
+    road: Name | UnsetType = UNSET
+    network: Name | UnsetType = UNSET
+    netlatency: Annotated[File, Meta(description="a CSV of pairs by slice, with `pair`")] | UnsetType = UNSET
+    pair: Name | UnsetType = UNSET
+    period: Annotated[Duration, Meta(description="how long one sample holds")] | UnsetType = UNSET
+    constant: Duration | UnsetType = UNSET
+    median: Annotated[Duration, Meta(description="of a log-normal distribution, with `sigma`")] | UnsetType = UNSET
+    sigma: AtLeast0 | UnsetType = UNSET
+    throughput: Annotated[Above0, Meta(description="bytes a second towards the service")] | UnsetType = UNSET
+
+
+class SiteKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A place with capacity."""
+
+    region: Annotated[Name, Meta(description="its name in the round-trip times")]
+
+
+class ServiceKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How fast a server is: fitted to measurements, stated, or both; what is stated wins."""
+
+    perf_model: Annotated[File, Meta(description="measured times by model and hardware (splitwise)")] | UnsetType = (
+        UNSET
+    )
+    model: Name | UnsetType = UNSET
+    hardware: Name | UnsetType = UNSET
+    tensor_parallel: Count | UnsetType = UNSET
+    prefill: Annotated[Above0, Meta(description="prompt tokens a second")] | UnsetType = UNSET
+    step: Annotated[Duration, Meta(description="one decode step of one request")] | UnsetType = UNSET
+    step_slope: Annotated[Duration, Meta(description="what each further request adds to a step")] | UnsetType = UNSET
+    overhead: Annotated[Duration, Meta(description="of each prompt, however short")] | UnsetType = UNSET
+    max_batch: Annotated[Count, Meta(description="requests at once")] | UnsetType = UNSET
+    kv_tokens: Annotated[Count, Meta(description="tokens that fit into the KV cache")] | UnsetType = UNSET
+    kv_penalty: Annotated[Duration, Meta(description="what routers expect a full cache to cost")] | UnsetType = UNSET
+
+
+class ColdKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What loading a model takes."""
+
+    times: Annotated[tuple[Duration, ...], Meta(description="each equally likely", min_length=1)]
+    keep: (
+        Annotated[Duration, Meta(description="unloaded after this long without work; never, when not given")]
+        | UnsetType
+    ) = UNSET
+
+
+class TargetKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Servers of one kind: `at` says how many of them stand at which site."""
+
+    at: Annotated[dict[Name, Count], Meta(description="servers by site", min_length=1)]
+    service: ServiceKeys
+    variant: Annotated[Name, Meta(description="the model; the target's own name when not given")] | UnsetType = UNSET
+    hardware: Name | UnsetType = UNSET
+    quality: Annotated[Share, Meta(description="what its answers are worth; 1 when not given")] | UnsetType = UNSET
+    price_per_hour: AtLeast0 | UnsetType = UNSET
+    cold: ColdKeys | UnsetType = UNSET
+
+
+class UsersKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A group of users."""
+
+    region: Name
+    access: Name
+    share: Annotated[Above0, Meta(description="of all requests, against the others'")] | UnsetType = UNSET
+    local: Annotated[Name, Meta(description="the site that serves them by default")] | UnsetType = UNSET
+
+
+class ArrivalsKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When requests come: one of `rate`, `stages`, `replay` and `servegen`."""
+
+    rate: Annotated[Above0, Meta(description="requests a second")] | UnsetType = UNSET
+    stages: (
+        Annotated[
+            str,
+            Meta(
+                description="rates one after the other",
+                examples=["4rps:60s,12rps:10s"],
+                extra={"check": parse_stages},
+            ),
+        ]
+        | UnsetType
+    ) = UNSET  # fmt: skip
+    replay: Annotated[File, Meta(description="recorded arrivals, with their sizes where it has them")] | UnsetType = (
+        UNSET
+    )
+    speed: Annotated[Above0, Meta(description="how much faster than recorded")] | UnsetType = UNSET
+    servegen: Annotated[File, Meta(description="recorded rates, with `mean` for their mean here")] | UnsetType = UNSET
+    mean: Above0 | UnsetType = UNSET
+    burstiness: (
+        Annotated[Above0, Meta(description="shape of the gaps: 1 is Poisson, 0.25 comes in bursts")] | UnsetType
+    ) = UNSET
+
+
+class SizesKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Sizes in tokens, log-normal and cut off at `most`."""
+
+    median: Above0
+    sigma: AtLeast0 | UnsetType = UNSET
+    most: Above0 | UnsetType = UNSET
+
+
+class RungKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One way to serve."""
+
+    name: Name
+    variants: Annotated[tuple[Name, ...], Meta(description="any, when not given")] | UnsetType = UNSET
+    output: Annotated[Share, Meta(description="share of the output asked for")] | UnsetType = UNSET
+
+
+class HedgeKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When a second attempt may run beside a slow first one."""
+
+    after: Annotated[Share, Meta(description="the quantile of the first one's own time")] | UnsetType = UNSET
+    gain: Annotated[Share, Meta(description="how much likelier on time the second must be")] | UnsetType = UNSET
+
+
+class LadderKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a moment is routed."""
+
+    rungs: Annotated[tuple[RungKeys, ...], Meta(min_length=1)] | UnsetType = UNSET
+    last: Annotated[Last, Meta(description="what is left when none is on time")] | UnsetType = UNSET
+    p_min: Share | UnsetType = UNSET
+    p_floor: Share | UnsetType = UNSET
+    attempts: Count | UnsetType = UNSET
+    explore: Share | UnsetType = UNSET
+    local_share: Share | UnsetType = UNSET
+    sheddable: Annotated[Literal["yes", "no"], Meta(description="turned away first")] | UnsetType = UNSET
+    hedge: HedgeKeys | UnsetType = UNSET
+
+
+class TrafficKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One moment: its budget, its load, and how it is routed."""
+
+    within: Annotated[Duration, Meta(description="the limit, from the user's event to the percept")]
+    arrivals: ArrivalsKeys
+    percentile: Annotated[float, Meta(gt=0, lt=100, extra={"expects": "a number between 0 and 100"})] | UnsetType = (
+        UNSET
+    )
+    input: Annotated[SizesKeys, Meta(description="tokens of the prompt")] | UnsetType = UNSET
+    output: Annotated[SizesKeys, Meta(description="tokens of the answer")] | UnsetType = UNSET
+    useful: (
+        Annotated[Count, Meta(description="tokens needed to perceive a result; the whole answer, when not given")]
+        | UnsetType
+    ) = UNSET
+    payload: Annotated[AtLeast0, Meta(description="bytes sent with a request")] | UnsetType = UNSET
+    client: Annotated[Duration, Meta(description="spent on the device before sending")] | UnsetType = UNSET
+    render: Annotated[Duration, Meta(description="spent on the device after the last useful byte")] | UnsetType = UNSET
+    variant: Annotated[Name, Meta(description="what simple policies ask for; the best, when not given")] | UnsetType = (
+        UNSET
+    )
+    regions: Annotated[tuple[Name, ...], Meta(description="who uses it; everybody, when not given")] | UnsetType = UNSET
+    ladder: LadderKeys | UnsetType = UNSET
+
+
+class FaultKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Something that goes wrong."""
+
+    kind: Annotated[FaultKind, Meta(description=", ".join(get_args(FaultKind)))]
+    where: Annotated[Name, Meta(description="a site, or a server by its name")]
+    start: Annotated[Duration, Meta(description="when it begins")] = field(name="from")
+    end: Annotated[Duration, Meta(description="when it is over")] = field(name="to")
+    factor: Above0 | UnsetType = UNSET
+    extra: Duration | UnsetType = UNSET
+    share: Share | UnsetType = UNSET
+
+
+class JitterKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Standard deviations of the logarithm of what varies from one time to the next."""
+
+    backbone: AtLeast0 | UnsetType = UNSET
+    service: AtLeast0 | UnsetType = UNSET
+
+
+class WorldKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A whole world file."""
+
+    about: Annotated[str, Meta(min_length=1, description="one sentence")]
+    run: RunKeys
+    rtt: RttKeys
+    access: Annotated[dict[Name, AccessKeys], Meta(min_length=1)]
+    sites: Annotated[dict[Name, SiteKeys], Meta(min_length=1)]
+    targets: Annotated[dict[Name, TargetKeys], Meta(min_length=1)]
+    users: Annotated[tuple[UsersKeys, ...], Meta(min_length=1)]
+    moments: Annotated[dict[Name, TrafficKeys], Meta(min_length=1)]
+    faults: tuple[FaultKeys, ...] | UnsetType = UNSET
+    routers: Annotated[Count, Meta(description="they share the users and know nothing of one another")] | UnsetType = (
+        UNSET
+    )
+    reports: ReportsKeys | UnsetType = UNSET
+    probes: Annotated[Duration, Meta(description="how often routers measure round trips")] | UnsetType = UNSET
+    jitter: JitterKeys | UnsetType = UNSET
+    slow_start: Annotated[Duration, Meta(description="how long a server is slower after a cold start")] | UnsetType = (
+        UNSET
+    )
