@@ -75,21 +75,18 @@ class Decision:
         )
 
     def _why(self, place: int) -> str | None:
-        forecasts = self.forecasts
         if place == self.target:
             return None
-        if not forecasts.usable[place]:
-            return "ejected"
-        if np.isnan(forecasts.network_ns[place, 0]):
-            return "nothing is known of the path"
-        if not self.fit[place]:
-            return "not likely enough on time"
-        if self.target is None:
-            return self.reason
-        if forecasts.fleet.quality[place] < forecasts.fleet.quality[self.target]:
-            return "a better variant is on time too"
-        faster = forecasts.middle_ns[place] < forecasts.middle_ns[self.target]
-        return "not enough faster to leave the user's site" if faster else "slower than the chosen one"
+        view, chosen = self.forecasts, self.target
+        whys = (
+            (not view.usable[place], "ejected"),
+            (np.isnan(view.network_ns[place, 0]), "nothing is known of the path"),
+            (not self.fit[place], "not likely enough on time"),
+            (chosen is None, self.reason),
+            (view.fleet.quality[place] < view.fleet.quality[chosen or 0], "a better variant is on time too"),
+            (view.middle_ns[place] < view.middle_ns[chosen or 0], "not enough faster to leave the user's site"),
+        )
+        return next((why for holds, why in whys if holds), "slower than the chosen one")
 
 
 def decide(
@@ -107,13 +104,10 @@ def decide(
     rules = policy.of(request.moment)
     within_ns = float(remaining_ns - rules.render_ns)
     best: _Chance | None = None
-    if rules.sheddable and forecasts.pressure > rules.shed_from:
-        # From nobody to everybody while the pressure doubles twice.
-        if random() < (forecasts.pressure - rules.shed_from) / (3 * rules.shed_from):
-            nothing = np.zeros(len(forecasts.fleet.targets))
-            return _turned_away(
-                _Chance(0, 0, forecasts, nothing, nothing > 0, 0), "shed", request, remaining_ns, rules, now_ns
-            )
+    if _is_shed(rules, forecasts.pressure, random):
+        nothing = np.zeros(len(forecasts.fleet.targets))
+        unasked = _Chance(0, 0, forecasts, nothing, nothing > 0, 0)
+        return _turned_away(unasked, "shed", request, remaining_ns, rules, now_ns)
     for depth, rung in enumerate(rules.rungs):
         tokens = max(1, round(request.output_tokens * rung.output_share))
         view = forecasts if rung.output_share == 1 else forecasts.shorter(min(request.useful_tokens, tokens))
@@ -129,6 +123,15 @@ def decide(
             best = _Chance(depth, tokens, view, p, fit, place)
     assert best is not None, "rules have at least one rung"
     return _last_resort(best, request, remaining_ns, rules, now_ns)
+
+
+def _is_shed(rules: Rules, pressure: float, random: Callable[[], float]) -> bool:
+    """From nobody to everybody while the pressure doubles twice."""
+    return (
+        rules.sheddable
+        and pressure > rules.shed_from
+        and random() < (pressure - rules.shed_from) / (3 * rules.shed_from)
+    )
 
 
 @dataclass(frozen=True, slots=True)

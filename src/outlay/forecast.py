@@ -122,7 +122,7 @@ class Forecasts:
 
     @cached_property
     def middle_ns(self) -> Floats:
-        """Roughly the median of each candidate when it is warm, of the network plus of the service; infinity: unknown."""
+        """Roughly the median of each candidate when it is warm; infinity where nothing is known of the path."""
         factor = np.exp2(self.middle)[self.row]
         # fmin turns the NaN of an unknown path into infinity.
         return np.asarray(np.fmin(self.network_ns[:, _MIDDLE] + self.service_ns * factor, np.inf))
@@ -149,7 +149,7 @@ class Forecasts:
 
     @cached_property
     def _places(self) -> tuple[Floats, Floats, NDArray[np.intp]]:
-        """How log2 of a time becomes a place in a row of `cdf`: times a scale, plus a shift; and where the row begins."""
+        """How log2 of a time becomes a place in a row of `cdf`: a factor and a shift; and where the row begins."""
         scale, middle = PER_OCTAVE / self.spread, self.middle[self.row]
         shift = (middle - LOW) * PER_OCTAVE - (np.log2(self.service_ns) + middle) * scale
         return scale, shift, self.row * (BUCKETS + 1)

@@ -181,7 +181,7 @@ class Signals:
         own_waiting, own_answering = self._own_at(target, at_ns)
         # All of both, less all of ours: what we call waiting is still on its way, or has left the queue, at the server.
         others = max(waiting + running - own_waiting - own_answering, 0.0)
-        self.others_waiting[target] = min(max(waiting - own_waiting, 0.0), others) if others == others else np.nan
+        self.others_waiting[target] = np.nan if np.isnan(others) else min(max(waiting - own_waiting, 0.0), others)
         self.others_running[target] = others - self.others_waiting[target]
         self.cache[target] = cache
         for usual, now in ((self.usual_waiting, self.others_waiting), (self.usual_running, self.others_running)):
@@ -192,7 +192,7 @@ class Signals:
                 usual[target] += _USUAL_GAIN * (now[target] - usual[target])
 
     def others(self, now_ns: int) -> tuple[Floats, Floats]:
-        """What others have waiting and running at each target now, as far as a report of some age can tell; NaN: unknown.
+        """What others have waiting and running at each target now, as far as old reports can tell; NaN: unknown.
 
         A queue of a second ago is gone or another one: what a report says beyond the usual fades with its age.
         """

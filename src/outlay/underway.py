@@ -13,7 +13,7 @@ import numpy as np
 
 from outlay.decision import Decision, decide
 from outlay.forecast import Forecasts
-from outlay.policy import Policy
+from outlay.policy import Hedge, Policy
 from outlay.work import Request
 
 Step = Literal["wait", "hedge", "move", "stop", "end"]
@@ -67,31 +67,32 @@ class Situation:
 
 def after_silence(attempt: Attempt, situation: Situation) -> Next:
     """The attempt has not answered yet."""
-    now_ns, forecasts = situation.now_ns, situation.forecasts
-    rules = situation.policy.of(situation.request.moment)
-    target = attempt.decision.target
-    if attempt.relayed or target is None:
+    if attempt.relayed or attempt.decision.target is None:
         return Next(step="wait", reason="it is answering")
-    elapsed_ns = now_ns - attempt.started_ns
     deadline_ns = attempt.started_ns + int(attempt.decision.deadline_ns)
-    if now_ns >= deadline_ns:
+    if situation.now_ns >= deadline_ns:
         return _instead(attempt, situation, "its time is up")
-    hedge = rules.hedge
-    if hedge is None or attempt.tries >= rules.attempts:
+    rules = situation.policy.of(situation.request.moment)
+    if rules.hedge is None or attempt.tries >= rules.attempts:
         return Next(step="wait", reason="until its deadline", look_again_ns=deadline_ns)
-    (curve,) = forecasts.curves([target])
+    return _hedged(attempt, situation, rules.hedge, deadline_ns)
+
+
+def _hedged(attempt: Attempt, situation: Situation, hedge: Hedge, deadline_ns: int) -> Next:
+    """A second attempt beside the first, if that is slow, the second likelier on time, and a retry allowed."""
+    target, elapsed_ns = attempt.decision.target, situation.now_ns - attempt.started_ns
+    assert target is not None, "only what was sent is under way"
+    (curve,) = situation.forecasts.curves([target])
     slow_ns = curve.quantile_ns(hedge.after)
     if elapsed_ns < slow_ns:
-        return Next(
-            step="wait", reason="it is not slow yet", look_again_ns=min(attempt.started_ns + int(slow_ns), deadline_ns)
-        )
+        look_again_ns = int(min(attempt.started_ns + slow_ns, deadline_ns))
+        return Next(step="wait", reason="it is not slow yet", look_again_ns=look_again_ns)
     if not situation.may_retry:
         return Next(step="wait", reason="no more retries at this site", look_again_ns=deadline_ns)
     second = situation.decide_without(target)
     # Given that it has not come by now: P(T <= t | T > elapsed).
     gone = curve.within(elapsed_ns)
-    left = max(curve.arrives - gone, 0.0)
-    first = (curve.within(elapsed_ns + situation.remaining_ns) - gone) / (1 - gone) if left > 0 and gone < 1 else 0.0
+    first = (curve.within(elapsed_ns + situation.remaining_ns) - gone) / (1 - gone) if gone < 1 else 0.0
     if second.target is None or second.p_on_time - first <= hedge.gain:
         return Next(step="wait", reason="a second attempt gains too little", look_again_ns=deadline_ns)
     return Next(step="hedge", reason=f"slower than {hedge.after:.0%} of its kind", decision=second)

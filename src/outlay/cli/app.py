@@ -6,7 +6,7 @@ import typer
 from typer.core import TyperGroup
 
 from outlay import __version__
-from outlay.cli import OK, budget, check, compare, discard_output, explain, measure
+from outlay.cli import OK, budget, check, compare, discard_output, explain, measure, simulate
 
 
 class _Verbs(TyperGroup):
@@ -35,6 +35,9 @@ app.command("measure", short_help="Send requests to a real endpoint; tell the tr
 )
 app.command("check", short_help="Does it hold its budget? For a pipeline to go by.", help=check.HELP)(check.check)
 app.command("compare", short_help="Is the second run slower than the first?", help=compare.HELP)(compare.compare)
+app.command("simulate", short_help="Try routing policies in a world whose truth is known.", help=simulate.HELP)(
+    simulate.simulate
+)
 app.add_typer(budget.app, name="budget", short_help="Check, show and start an outlay.yaml.")
 
 

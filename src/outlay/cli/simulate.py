@@ -40,12 +40,16 @@ FIRST_LOOK = ("outlay", "nearest", "p2c", "prequal", "oracle")
 
 
 def simulate(  # noqa: PLR0913, PLR0917 - one parameter an option is what Typer reads
-    world: Annotated[str | None, typer.Argument(metavar="WORLD", help="The world, a YAML file.", show_default=False)] = None,
+    world: Annotated[
+        str | None, typer.Argument(metavar="WORLD", help="The world, a YAML file.", show_default=False)
+    ] = None,
     policy: Annotated[
         list[str] | None, typer.Option("--policy", "-p", metavar="NAME", help="A policy, or all; may be repeated.")
     ] = None,
     seeds: Annotated[int, typer.Option("--seeds", metavar="N", min=1, help="Runs of each policy.")] = 5,
-    jobs: Annotated[int | None, typer.Option("--jobs", "-j", metavar="N", min=1, help="Processes; all cores by default.")] = None,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", "-j", metavar="N", min=1, help="Processes; all cores by default.")
+    ] = None,
     accounts: Annotated[
         Path | None, typer.Option("--accounts", metavar="FILE", help="Write the interactions, for outlay explain.")
     ] = None,
@@ -161,17 +165,20 @@ def _write(out: object, line: bytes) -> None:
 
 
 def _report(world: "World", runs: "Sequence[Run]", *, html: Path | None, json: bool) -> None:
-    from outlay.render import trials
-    from outlay.trial import summarise
+    from rich.console import Console
 
-    prices = {target.name: target.price_per_s for target in world.targets}
-    standings = summarise(runs, prices)
+    from outlay.contest import rank, standings
+    from outlay.render import contest
+    from outlay.sim.policies import RIVALS
+
+    found = standings(runs, {target.name: target.price_per_s for target in world.targets})
+    ranking = rank(found, RIVALS)
     if html is not None:
-        from outlay.render.trials_html import page
+        from outlay.render.contest_html import to_html
 
-        write_whole(html, page(world.name, world.about, standings).encode())
+        write_whole(html, to_html(world.name, world.about, found, ranking).encode())
         say(f"{html}: written")
     if json:
-        sys.stdout.buffer.write(trials.document(world.name, standings) + b"\n")
+        sys.stdout.buffer.write(contest.document(world.name, found, ranking) + b"\n")
         return
-    typer.echo(trials.text(world.name, world.about, standings))
+    contest.draw(Console(highlight=False), world.name, world.about, found, ranking)

@@ -24,6 +24,9 @@ _ABOUT_OWN = {
     "oracle": "knows the true state of everything at the instant it chooses; a bound, not a rival",
 }
 
+# Who competes: Outlay and the baselines. Ablations and the oracle only show what is between them.
+RIVALS = (OWN, *BASELINES)
+
 # Name and one line each: Outlay, the baselines, the ablations, the oracle.
 POLICIES: Mapping[str, str] = {
     OWN: _ABOUT_OWN[OWN],
