@@ -5,6 +5,7 @@
 
 import contextlib
 import glob
+import inspect
 import json
 import re
 import runpy
@@ -18,6 +19,7 @@ from dataclasses import dataclass, fields
 from inspect import signature
 from pathlib import Path
 
+import msgspec
 import pytest
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
@@ -33,6 +35,7 @@ from outlay.formats.log import VERSION as LOG_VERSION
 from outlay.formats.log import parse_lines
 from outlay.formats.reading import known_formats
 from outlay.formats.spec import load_spec, preset_names
+from outlay.formats.world_keys import WorldKeys
 from outlay.generator import INVALID, GeneratorVerdict, Reason, Slope, Stall
 from outlay.hops import Cost, HopCost
 from outlay.interaction import NOTE_KINDS, OUTCOMES, Interaction, Mark, Note, Outcome, Span
@@ -44,8 +47,10 @@ from outlay.render.machine import to_dict
 from outlay.render.measured_machine import VERSION as MEASURE_VERSION
 from outlay.render.measured_machine import to_dict_of
 from outlay.report import OnTime, Percentile, Report, Source
+from outlay.sim.policies import POLICIES
 from outlay.stages import STAGES, TERMS, USER_COMPONENT, entry, stage_names, term_of
 from outlay.units import NS_PER_MS, NS_PER_S, format_duration
+from outlay.world import FAULTS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (*(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")), *sorted(ROOT.glob("docs/*.md")))
@@ -176,6 +181,42 @@ def layers_list() -> str:
     return "```text\n" + "".join(f"{layer}\n" for layer in layers) + "```\n"
 
 
+def policies_table() -> str:
+    return table(["policy", "how it chooses"], ([code(name), about] for name, about in POLICIES.items()))
+
+
+def faults_table() -> str:
+    return table(["kind", "what happens"], ([code(kind), meaning] for kind, meaning in FAULTS.items()))
+
+
+def world_keys_table() -> str:
+    return table(["key", "meaning"], iter(keys_of(WorldKeys, "")))
+
+
+def keys_of(struct: type, above: str) -> Iterator[list[str]]:
+    """A row for each key of a msgspec struct and of those below it, by its path."""
+    for key in msgspec.inspect.type_info(struct).fields:  # type: ignore[attr-defined]
+        path, kind, meaning = f"{above}{key.encode_name}", key.type, ""
+        for each in kind.types if isinstance(kind, msgspec.inspect.UnionType) else (kind,):
+            inner = each
+            while isinstance(inner, msgspec.inspect.Metadata):
+                meaning = meaning or (inner.extra_json_schema or {}).get("description", "")
+                inner = inner.type
+            if isinstance(inner, msgspec.inspect.DictType | msgspec.inspect.VarTupleType):
+                is_list = isinstance(inner, msgspec.inspect.VarTupleType)
+                path += "[]" if is_list else ".NAME"
+                inner = inner.item_type if is_list else inner.value_type
+            while isinstance(inner, msgspec.inspect.Metadata):
+                inner = inner.type
+            if isinstance(inner, msgspec.inspect.StructType):
+                meaning = meaning or (inspect.getdoc(inner.cls) or "").partition(".")[0].lower()
+                yield [code(path), meaning]
+                yield from keys_of(inner.cls, f"{path}.")
+                break
+        else:
+            yield [code(path), meaning]
+
+
 GENERATED: Mapping[str, Callable[[], str]] = {
     "stages": stages_table,
     "parts": parts_table,
@@ -189,6 +230,9 @@ GENERATED: Mapping[str, Callable[[], str]] = {
     "budget-example": example("budget", "show", "examples/vllm-requests/outlay.yaml", "--json"),
     "log-example": log_example,
     "layers": layers_list,
+    "policies": policies_table,
+    "faults": faults_table,
+    "world-keys": world_keys_table,
 }
 _REGION = re.compile(r"(?P<head><!-- generated: (?P<name>[\w-]+) -->\n)(?P<body>.*?)(?P<foot><!-- end -->)", re.DOTALL)
 

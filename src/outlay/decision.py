@@ -44,8 +44,8 @@ class Verdict:
 class Decision:
     """What to do with one request, and all that spoke for and against it.
 
-    `target` is the candidate's place in the fleet, None unless the action is to serve. `p_on_time` counts the fallback
-    in; it is the best that could be had when nothing is served. `headroom_ns` is what remains less the time the
+    `target` is the candidate's place in the fleet, None unless the action is to serve. `p_on_time` is the best that
+    could be had when nothing is served; `p_plain` is the same before what came of earlier promises was counted in. `headroom_ns` is what remains less the time the
     choice stays within with probability p_min: negative means that it is served as the best chance. `rung` counts from
     0. `deadline_ns` is the time from now at which the attempt is given up, `fallback` who is tried then.
     """
@@ -57,6 +57,7 @@ class Decision:
     remaining_ns: int
     target: int | None
     p_on_time: float
+    p_plain: float
     headroom_ns: float
     rung: int
     output_tokens: int
@@ -106,21 +107,24 @@ def decide(
     best: _Chance | None = None
     if _is_shed(rules, forecasts.pressure, random):
         nothing = np.zeros(len(forecasts.fleet.targets))
-        unasked = _Chance(0, 0, forecasts, nothing, nothing > 0, 0)
+        unasked = _Chance(0, 0, forecasts, nothing, nothing, nothing > 0, 0)
         return _turned_away(unasked, "shed", request, remaining_ns, rules, now_ns)
     for depth, rung in enumerate(rules.rungs):
         tokens = max(1, round(request.output_tokens * rung.output_share))
         view = forecasts if rung.output_share == 1 else forecasts.shorter(min(request.useful_tokens, tokens))
-        p = view.p_within(within_ns)
+        plain = view.p_within(within_ns)
+        p = view.judged(plain)
         p *= view.usable & view.fleet.of(rung.variants)
         fit = p >= rules.p_min
         if fit.any():
             chosen, explored = _pick(request, within_ns, rules, view, fit, random)
-            return _serve(_Chance(depth, tokens, view, p, fit, chosen), request, remaining_ns, rules, now_ns, explored)
+            return _serve(
+                _Chance(depth, tokens, view, p, plain, fit, chosen), request, remaining_ns, rules, now_ns, explored
+            )
         place = int(p.argmax())
         # A lower rung must be clearly better: it costs quality.
         if best is None or p[place] > best.p[best.chosen] + 0.05:
-            best = _Chance(depth, tokens, view, p, fit, place)
+            best = _Chance(depth, tokens, view, p, plain, fit, place)
     assert best is not None, "rules have at least one rung"
     return _last_resort(best, request, remaining_ns, rules, now_ns)
 
@@ -140,6 +144,7 @@ class _Chance:
     tokens: int
     view: Forecasts
     p: Floats
+    plain: Floats
     fit: Mask
     chosen: int
 
@@ -184,7 +189,7 @@ def _sigma_ns(view: Forecasts, one: int, other: int) -> float:
 def _serve(chance: _Chance, request: Request, remaining_ns: int, rules: Rules, now_ns: int, explored: bool) -> Decision:
     view, chosen = chance.view, chance.chosen
     within_ns = float(remaining_ns - rules.render_ns)
-    p_on_time, deadline_ns, fallback = float(chance.p[chosen]), within_ns, None
+    p_plain, deadline_ns, fallback = float(chance.plain[chosen]), within_ns, None
     other = _fallback(view, chosen, rules) if rules.attempts > 1 else None
     curve, *second = view.curves([chosen] if other is None else [chosen, other])
     if second:
@@ -193,8 +198,8 @@ def _serve(chance: _Chance, request: Request, remaining_ns: int, rules: Rules, n
         first = curve.within(early_ns)
         both = first + (1 - first) * second[0].within(reserve_ns)
         # Giving up an attempt that would have come is worse than waiting for it.
-        if first >= _WORTH_TRYING and both >= p_on_time - 0.005:
-            p_on_time, deadline_ns, fallback = max(both, p_on_time), early_ns, other
+        if first >= _WORTH_TRYING and both >= p_plain - 0.005:
+            deadline_ns, fallback = early_ns, other
     return Decision(
         request=request.id,
         at_ns=now_ns,
@@ -202,7 +207,8 @@ def _serve(chance: _Chance, request: Request, remaining_ns: int, rules: Rules, n
         reason="explored" if explored else "on time" if chance.fit[chosen] else "best chance",
         remaining_ns=remaining_ns,
         target=chosen,
-        p_on_time=p_on_time,
+        p_on_time=float(chance.p[chosen]),
+        p_plain=p_plain,
         headroom_ns=within_ns - curve.quantile_ns(rules.p_min),
         rung=chance.depth,
         output_tokens=chance.tokens,
@@ -250,6 +256,7 @@ def _turned_away(
         remaining_ns=remaining_ns,
         target=None,
         p_on_time=float(best.p[best.chosen]),
+        p_plain=float(best.plain[best.chosen]),
         headroom_ns=float("-inf"),
         rung=len(rules.rungs),
         output_tokens=0,

@@ -32,6 +32,10 @@ _GRID = np.exp2(np.concatenate([np.linspace(-2, 2, 19), [2.5, 3, 3.5, 4, 5, 6]])
 
 _ONE = 9
 
+# Where it is learned how far promises are off, and the same as log-odds; between them it is interpolated.
+CLAIMS = (0.5, 0.8, 0.9, 0.95, 0.98, 0.995)
+_CLAIMED = np.log(np.array(CLAIMS) / (1 - np.array(CLAIMS)))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectation:
@@ -54,8 +58,8 @@ class Forecasts:
     factor on it: `cdf[r, j]` is the probability that it lies below `2^EDGES[j]`; `middle[r]` is log2 of its median.
     With probability `cold[c]` one of `cold_ns[c]`, equally likely, comes on top. With `failure[c]` nothing comes.
     `usable[c]` is False while the target is ejected; `calibrated[c]` says whether enough was learned.
-    `late` multiplies the odds of being late: what was
-    late of late over what was predicted to be. `pressure` is the share of requests that may not be shed and that
+    `late[k]` is what the
+    log-odds of being late rise by at CLAIMS[k], so that promises come true; None: by nothing. `pressure` is the share of requests that may not be shed and that
     nobody was likely to have on time.
     """
 
@@ -76,13 +80,13 @@ class Forecasts:
     failure: Floats
     usable: NDArray[np.bool_]
     calibrated: NDArray[np.bool_]
-    late: float = 1.0
+    late: Floats | None = None
     pressure: float = 0.0
 
     def p_within(self, within_ns: float) -> Floats:
-        """The probability that the result is perceived within `within_ns` from now, for every candidate.
+        """The plain probability that the result is perceived within `within_ns` from now, for every candidate.
 
-        0 where nothing is known of the path.
+        0 where nothing is known of the path. `judged` makes promises of these.
         """
         scale, shift, begin = self._places
         p = self._p_warm(within_ns - self.network_ns, scale[:, None], shift[:, None], begin[:, None])
@@ -91,7 +95,16 @@ class Forecasts:
             late = self._p_warm(left, scale[candidate], shift[candidate], begin[candidate]).mean()
             p[candidate] += self.cold[candidate] * (late - p[candidate])
         p *= 1.0 - self.failure
-        return self._judged(p)
+        return p
+
+    def judged(self, p: Floats) -> Floats:
+        """Plain probabilities as they may be promised: what came of earlier ones is in them."""
+        if self.late is None:
+            return p
+        odds = p / np.maximum(1.0 - p, 1e-9)
+        rise = np.interp(np.log(np.maximum(odds, 1e-9)), _CLAIMED, self.late)
+        odds *= np.exp(-rise)
+        return np.asarray(odds / (1.0 + odds))
 
     def curves(self, candidates: Sequence[int]) -> "tuple[Curve, ...]":
         """How likely each of `candidates` has come by when: as functions of time that are cheap to ask again."""
@@ -116,7 +129,7 @@ class Forecasts:
             late = self._p_warm(later, scale[at], shift[at], begin[at]).mean(axis=0)
             p[at] += self.cold[candidate] * (late - p[at])
         return tuple(
-            Curve(times_ns=times.tolist(), p=row.tolist(), arrives=1.0 - failure, late=self.late)
+            Curve(times_ns=times.tolist(), p=row.tolist(), arrives=1.0 - failure)
             for times, row, failure in zip(grid, p, self.failure[chosen].tolist(), strict=True)
         )
 
@@ -171,9 +184,6 @@ class Forecasts:
         place += lower[whole]
         return np.asarray(place @ WEIGHTS)
 
-    def _judged(self, p: Floats) -> Floats:
-        return p if self.late == 1.0 else p / (p + self.late * (1.0 - p))
-
     @cached_property
     def _flat(self) -> tuple[Floats, Floats]:
         """The table in one row, and what each place rises by to the next; the last of a row is never asked for."""
@@ -183,15 +193,11 @@ class Forecasts:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """The distribution of one candidate's time ahead, at `times_ns`, given that it comes; `arrives` is how likely.
-
-    `late` multiplies the odds of being late, as in `Forecasts`.
-    """
+    """The distribution of one candidate's time ahead, at `times_ns`, given that it comes; `arrives` is how likely."""
 
     times_ns: list[float]
     p: list[float]
     arrives: float
-    late: float = 1.0
 
     def within(self, within_ns: float) -> float:
         """The probability that it has come within `within_ns`, failure counted."""
@@ -204,8 +210,7 @@ class Curve:
         else:
             part = (within_ns - times_ns[place - 1]) / (times_ns[place] - times_ns[place - 1])
             come = p[place - 1] + part * (p[place] - p[place - 1])
-        come *= self.arrives
-        return come / (come + self.late * (1.0 - come)) if come > 0 else 0.0
+        return come * self.arrives
 
     def quantile_ns(self, level: float) -> float:
         """The time within which it has come with probability `level`, failure left out; infinity when it never has.

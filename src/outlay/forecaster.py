@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from outlay.decaying import LEVELS, PER_OCTAVE, DecayingHistogram, Floats
-from outlay.forecast import BUCKETS, EDGES, HIGH, LOW, Expectation, Forecasts
+from outlay.forecast import BUCKETS, CLAIMS, EDGES, HIGH, LOW, Expectation, Forecasts
 from outlay.signals import NEVER, WAITING_HALF_NS, Alarm, Signals
 from outlay.units import NS_PER_S
 from outlay.work import MOST_KV, Request
@@ -34,7 +34,7 @@ LOADS = 3
 class Learning:
     """How fast is learned and forgotten.
 
-    half_life_ns: of ratios, 120 s; network_half_life_ns: of paths, 60 s; error_half_life_ns: 20 s.
+    half_life_ns: of ratios, 60 s; network_half_life_ns: of paths, 60 s; error_half_life_ns: 20 s.
     prior_weight: how many observations the prior is worth; prior_octaves: its standard deviation, in doublings.
     cell_weight: how many of its own a cell needs before they weigh as much as those of all targets.
     enough: from how many on a cell is called calibrated.
@@ -44,7 +44,7 @@ class Learning:
     age_variance: what an old report adds to the variance of a prediction that rests on it alone, in units of its own.
     """
 
-    half_life_ns: int = 120 * NS_PER_S
+    half_life_ns: int = 60 * NS_PER_S
     network_half_life_ns: int = 60 * NS_PER_S
     error_half_life_ns: int = 20 * NS_PER_S
     prior_weight: float = 10.0
@@ -52,7 +52,7 @@ class Learning:
     cell_weight: float = 100.0
     enough: float = 100.0
     promise_half_life_ns: int = 120 * NS_PER_S
-    promise_weight: float = 2.0
+    promise_weight: float = 1.0
     path_tau_ns: int = 20 * NS_PER_S
     most_spread: float = 4.0
     age_variance: float = 8.0
@@ -122,9 +122,9 @@ class Forecaster:
         self._check(measures)
         self._observed(expected, service_ns, at_ns, cut=True)
 
-    def kept(self, moment: str, claimed: float, late: float, on_time: bool, at_ns: int) -> None:
-        """What came of a promise: `claimed` on time with this probability, when `late` was in it."""
-        self._promises.setdefault(moment, _Promises(self.learning)).add(claimed, late, on_time, at_ns)
+    def kept(self, moment: str, plain: float, on_time: bool, at_ns: int) -> None:
+        """What came of a choice whose plain probability of being on time was this."""
+        self._promises.setdefault(moment, _Promises(self.learning)).add(plain, on_time, at_ns)
 
     def failed(self, target: int, at_ns: int) -> None:
         """The target failed an attempt, for a reason that is its own: not a client's error, not our cancelling."""
@@ -221,7 +221,7 @@ class Forecaster:
             failure=self._failures.shares(now_ns),
             usable=usable,
             calibrated=calibrated,
-            late=promises.late(now_ns) if (promises := self._promises.get(request.moment)) else 1.0,
+            late=promises.late(now_ns) if (promises := self._promises.get(request.moment)) else None,
             pressure=signals.pressure(now_ns),
         ).prepared()
 
@@ -448,30 +448,36 @@ class _Failures:
 
 
 class _Promises:
-    """How much more often results were late than was promised, as a factor on the odds.
+    """How much more often results were late than was promised, as what log-odds must rise by, claim by claim.
 
     Whoever looks best among many is so in part by luck, which no forecast of a single one can show. What became of the
-    chosen ones shows it.
+    chosen ones shows it. A claim between two of CLAIMS counts for both, for the nearer one more.
     """
 
     def __init__(self, learning: Learning) -> None:
         self._half_life_ns = learning.promise_half_life_ns
         self._weight = learning.promise_weight
-        self._expected = self._seen = 0.0
+        self._expected = np.zeros(len(CLAIMS))
+        self._seen = np.zeros(len(CLAIMS))
         self._at_ns = 0
 
-    def add(self, claimed: float, late: float, on_time: bool, at_ns: int) -> None:
+    def add(self, plain: float, on_time: bool, at_ns: int) -> None:
         share = self._share(at_ns)
-        # The claim without the factor that was in it, so that the factor does not correct itself.
-        plain = late * claimed / (1.0 - claimed + late * claimed)
-        self._expected = self._expected * share + 1.0 - plain
-        self._seen = self._seen * share + float(not on_time)
+        claims = np.interp(plain, CLAIMS, np.arange(len(CLAIMS)))
+        weights = np.maximum(1.0 - np.abs(np.arange(len(CLAIMS)) - claims), 0.0)
+        self._expected = self._expected * share + weights * (1.0 - plain)
+        self._seen = self._seen * share + weights * float(not on_time)
         self._at_ns = max(at_ns, self._at_ns)
 
-    def late(self, now_ns: int) -> float:
+    def late(self, now_ns: int) -> Floats:
         share = self._share(now_ns)
-        factor = (self._seen * share + self._weight) / (self._expected * share + self._weight)
-        return min(max(factor, _LEAST_LATE), _MOST_LATE)
+        factors = (self._seen * share + self._weight) / (self._expected * share + self._weight)
+        rise = np.log(np.clip(factors, _LEAST_LATE, _MOST_LATE))
+        # Where a better claim would become a worse promise, both become the same.
+        return np.asarray(np.maximum.accumulate((rise - _STEPS)[::-1])[::-1] + _STEPS)
 
     def _share(self, now_ns: int) -> float:
         return math.exp2(-max(now_ns - self._at_ns, 0) / self._half_life_ns)
+
+
+_STEPS = np.log(np.array(CLAIMS) / (1 - np.array(CLAIMS)))

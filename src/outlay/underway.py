@@ -2,7 +2,7 @@
 
 Pure as `decision`: the caller says what happened and what is left, and acts on the answer. Generation is not
 idempotent for whoever pays for it, so a second attempt is never started once a byte was handed on, and each one needs
-a token of its site's throttle.
+a token of the site that it goes to.
 """
 
 from collections.abc import Callable
@@ -48,7 +48,7 @@ class Next:
 class Situation:
     """What is true now, for the request and for what else could serve it.
 
-    `forecasts` are of `now_ns`; `may_retry` is what the throttle of the attempt's site says.
+    `forecasts` are of `now_ns`, of which only sites with retries left are usable; `may_retry` says whether there are any.
     """
 
     request: Request
@@ -88,7 +88,7 @@ def _hedged(attempt: Attempt, situation: Situation, hedge: Hedge, deadline_ns: i
         look_again_ns = int(min(attempt.started_ns + slow_ns, deadline_ns))
         return Next(step="wait", reason="it is not slow yet", look_again_ns=look_again_ns)
     if not situation.may_retry:
-        return Next(step="wait", reason="no more retries at this site", look_again_ns=deadline_ns)
+        return Next(step="wait", reason="retries are used up", look_again_ns=deadline_ns)
     second = situation.decide_without(target)
     # Given that it has not come by now: P(T <= t | T > elapsed).
     gone = curve.within(elapsed_ns)
@@ -109,7 +109,7 @@ def _instead(attempt: Attempt, situation: Situation, reason: str) -> Next:
     if attempt.tries >= situation.policy.of(situation.request.moment).attempts:
         return Next(step="stop", reason=f"{reason}, and no attempt is left")
     if not situation.may_retry:
-        return Next(step="stop", reason=f"{reason}, and its site's retries are used up")
+        return Next(step="stop", reason=f"{reason}, and retries are used up")
     if situation.remaining_ns <= 0:
         return Next(step="stop", reason=f"{reason}, and the budget is spent")
     return Next(step="move", reason=reason, decision=situation.decide_without(attempt.decision.target))

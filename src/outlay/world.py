@@ -13,17 +13,30 @@ from outlay.policy import Policy
 from outlay.work import Target
 
 FaultKind = Literal[
-    "down",  # the site or target refuses connections at once
-    "silent",  # it accepts, and nothing ever comes back
-    "cut",  # it answers, and breaks off after the first token
-    "malformed",  # it answers with something that cannot be read
-    "slow",  # its service takes `factor` times as long
-    "client-errors",  # requests that are the client's fault fail at once, with `share`
-    "no-reports",  # it works, but its reports stop
-    "renamed-gauge",  # its reports no longer hold the queue depth
-    "role-chunk",  # an empty first chunk comes early; the content comes when it comes
-    "path",  # the network of the site takes `factor` times as long, plus `extra_ns`
+    "down",
+    "silent",
+    "cut",
+    "malformed",
+    "slow",
+    "client-errors",
+    "no-reports",
+    "renamed-gauge",
+    "role-chunk",
+    "path",
 ]
+
+FAULTS: Mapping[FaultKind, str] = {
+    "down": "connections are refused at once, and what was under way is lost",
+    "silent": "requests are accepted, and nothing ever comes back",
+    "cut": "the answer breaks off after its first token",
+    "malformed": "the answer cannot be read",
+    "slow": "service takes `factor` times as long",
+    "client-errors": "a `share` of requests is answered with an error that is the client's own",
+    "no-reports": "the server works, and no longer says what it looks like",
+    "renamed-gauge": "its reports no longer hold how many requests wait",
+    "role-chunk": "an empty first chunk comes early, the content when it comes",
+    "path": "the way to the site takes `factor` times as long, and `extra` more",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

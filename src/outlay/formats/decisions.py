@@ -56,7 +56,7 @@ class _Line(msgspec.Struct, kw_only=True, omit_defaults=True):
     failure: list[float]
     usable: list[bool]
     calibrated: list[bool]
-    late: float
+    late: list[float] | None
     pressure: float
     target: int | None = None
     p_on_time: float = 0.0
@@ -124,7 +124,7 @@ class DecisionWriter:
             failure=forecasts.failure.tolist(),
             usable=forecasts.usable.tolist(),
             calibrated=forecasts.calibrated.tolist(),
-            late=forecasts.late,
+            late=None if forecasts.late is None else forecasts.late.tolist(),
             pressure=forecasts.pressure,
             cold={
                 str(place): (float(forecasts.cold[place]), starts_ns.tolist())
@@ -198,7 +198,7 @@ def _one(line: _Line, fleet: Fleet, rows: dict[str, tuple[Floats, float]], numbe
         failure=np.array(line.failure),
         usable=np.array(line.usable, dtype=np.bool_),
         calibrated=np.array(line.calibrated, dtype=np.bool_),
-        late=line.late,
+        late=None if line.late is None else np.array(line.late),
         pressure=line.pressure,
     )
     return Logged(

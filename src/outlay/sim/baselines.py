@@ -210,10 +210,7 @@ class Prequal:
             return chosen
         limit = float(np.quantile(np.array(self._seen), self.quantile))
         cold = [probe for probe in usable if probe.in_flight <= limit]
-        if cold:
-            best = min(cold, key=self._time_ns)
-        else:
-            best = min(usable, key=lambda probe: probe.in_flight)
+        best = min(cold, key=self._time_ns) if cold else min(usable, key=lambda probe: probe.in_flight)
         self._use(best, usable, limit)
         self._load_then[request.id] = best.in_flight
         return best.target

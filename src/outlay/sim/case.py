@@ -43,7 +43,7 @@ class Case:
     outcome: Outcome | None = None
     total_ns: int | None = None
     p_on_time: float | None = None
-    late: float = 1.0
+    p_plain: float = 1.0
     rung: int = 0
     deferred: bool = False
     shortened: bool = False

@@ -4,6 +4,7 @@ It sees its own attempts, reports that are late, round trips that it measures, a
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -81,7 +82,7 @@ class OutlayRouter:
     def known(self, case: Case, on_time: bool) -> None:
         """What came of a case, once that is known."""
         if case.p_on_time is not None:
-            self.forecaster.kept(case.request.moment, case.p_on_time, case.late, on_time, self._kernel.now_ns)
+            self.forecaster.kept(case.request.moment, case.p_plain, on_time, self._kernel.now_ns)
 
     # Deciding
 
@@ -97,7 +98,7 @@ class OutlayRouter:
             self.signals.decided(bool(decision.fit.any()), now_ns)
         case.rung, case.explored = decision.rung, decision.explored
         if decision.action == "serve":
-            case.p_on_time, case.late = decision.p_on_time, decision.forecasts.late
+            case.p_on_time, case.p_plain = decision.p_on_time, decision.p_plain
             self._send(case, decision)
         elif decision.action == "defer":
             case.deferred = True
@@ -141,16 +142,18 @@ class OutlayRouter:
             self._do(attempt, after_silence(attempt.tried, self._situation(attempt)))
 
     def _situation(self, attempt: Try) -> Situation:
-        case, now_ns = attempt.case, self._kernel.now_ns
-        site = self._field.fleet.targets[attempt.target].site
+        case, now_ns, fleet = attempt.case, self._kernel.now_ns, self._field.fleet
+        forecasts = self._forecasts(case)
+        # A retry needs a token of the site that it goes to: one that fails a lot is not sent more of them.
+        allows = np.array([self.throttles.allows(site) for site in fleet.sites])[fleet.site_of]
         return Situation(
             request=case.request,
             remaining_ns=case.remaining_ns(now_ns),
             policy=self._policy,
-            forecasts=self._forecasts(case),
+            forecasts=replace(forecasts, usable=forecasts.usable & allows),
             now_ns=now_ns,
             random=self._random.random,
-            may_retry=self.throttles.allows(site),
+            may_retry=bool(allows.any()),
         )
 
     def _do(self, attempt: Try, what: Next) -> None:
@@ -178,10 +181,10 @@ class OutlayRouter:
             expected = attempt.tried.decision.forecasts.expectation(attempt.target)
             if waited_ns > 0:
                 self.forecaster.learn_cut(expected, waited_ns, now_ns)
-            # Far beyond what its kind takes is no queue but a fault.
+            # One that answers nobody is told by several in a row; far beyond what its kind takes, one is enough.
+            self.health.failed(attempt.target, now_ns)
             if waited_ns > _HOPELESS * expected.service_ns:
                 self.forecaster.failed(attempt.target, now_ns)
-                self.health.failed(attempt.target, now_ns)
         self.throttles.failed(self._field.fleet.targets[attempt.target].site)
         self._end(attempt)
 
