@@ -45,9 +45,10 @@ class Decision:
     """What to do with one request, and all that spoke for and against it.
 
     `target` is the candidate's place in the fleet, None unless the action is to serve. `p_on_time` is the best that
-    could be had when nothing is served; `p_plain` is the same before what came of earlier promises was counted in. `headroom_ns` is what remains less the time the
-    choice stays within with probability p_min: negative means that it is served as the best chance. `rung` counts from
-    0. `deadline_ns` is the time from now at which the attempt is given up, `fallback` who is tried then.
+    could be had when nothing is served; `p_plain` is the same before what came of earlier promises was counted in.
+    `headroom_ns` is what remains less the time the choice stays within with probability p_min: negative means that it
+    is served as the best chance. `rung` counts from 0. `deadline_ns` is the time from now at which the attempt is given
+    up, `fallback` who is tried then.
     """
 
     request: str

@@ -54,13 +54,12 @@ class Forecasts:
 
     `network_ns` has a column for each weight of `decaying.WEIGHTS`; NaN where nothing is known of the path.
     `service_ns` is predicted for `useful_tokens`, of which `wait_ns` is spent waiting, and `step_ns` for each token
-    after the first. Row `row[c]` of `cdf` is the distribution of the
-    factor on it: `cdf[r, j]` is the probability that it lies below `2^EDGES[j]`; `middle[r]` is log2 of its median.
+    after the first. Row `row[c]` of `cdf` is the distribution of the factor on it: `cdf[r, j]` is the probability that
+    it lies below `2^EDGES[j]`; `middle[r]` is log2 of its median.
     With probability `cold[c]` one of `cold_ns[c]`, equally likely, comes on top. With `failure[c]` nothing comes.
     `usable[c]` is False while the target is ejected; `calibrated[c]` says whether enough was learned.
-    `late[k]` is what the
-    log-odds of being late rise by at CLAIMS[k], so that promises come true; None: by nothing. `pressure` is the share of requests that may not be shed and that
-    nobody was likely to have on time.
+    `late[k]` is what the log-odds of being late rise by at CLAIMS[k], so that promises come true; None: by nothing.
+    `pressure` is the share of requests that may not be shed and that nobody was likely to have on time.
     """
 
     fleet: Fleet

@@ -48,7 +48,7 @@ class Next:
 class Situation:
     """What is true now, for the request and for what else could serve it.
 
-    `forecasts` are of `now_ns`, of which only sites with retries left are usable; `may_retry` says whether there are any.
+    `forecasts` are of `now_ns`, of which only sites with retries left are usable; `may_retry` says whether any are.
     """
 
     request: Request

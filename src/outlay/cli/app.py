@@ -6,7 +6,7 @@ import typer
 from typer.core import TyperGroup
 
 from outlay import __version__
-from outlay.cli import OK, budget, check, compare, discard_output, explain, measure, simulate
+from outlay.cli import OK, budget, check, compare, discard_output, explain, measure, plan, simulate
 
 
 class _Verbs(TyperGroup):
@@ -38,6 +38,7 @@ app.command("compare", short_help="Is the second run slower than the first?", he
 app.command("simulate", short_help="Try routing policies in a world whose truth is known.", help=simulate.HELP)(
     simulate.simulate
 )
+app.command("plan", short_help="Which servers, where, so that budgets hold at least cost.", help=plan.HELP)(plan.plan)
 app.add_typer(budget.app, name="budget", short_help="Check, show and start an outlay.yaml.")
 
 
