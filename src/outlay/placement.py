@@ -33,7 +33,8 @@ _GAP = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """What one region asks of one moment. Sizes are means.
+    """What one region asks of one moment. Sizes are means, but `useful_tokens`, which is what a person waits for: the
+    `percentile` of answers where the whole answer is of use.
 
     `network_ns` is the `percentile` of the network both ways, payload included, by site; a site that is absent has no
     known path. `fixed_ns` is spent on the device. Raises ValueError for a rate, a limit or a size that is not above 0,
@@ -325,7 +326,7 @@ def verify(
     rounds: int = 4,
     more: float = 0.2,
 ) -> Verified:
-    """Plan, try, and plan again for `more` of what fell short, until all holds or the rounds are over.
+    """Plan, try, and plan again for `more` of what fell short, in a tighter limit, until all holds or rounds are over.
 
     A demand falls short when all of its interval lies below its percentile: what the sample leaves open is no reason
     to buy.
@@ -348,7 +349,9 @@ def verify(
         if not short:
             break
         asked = [
-            replace(each, rate_per_s=each.rate_per_s * (1 + more)) if (each.region, each.moment) in short else each
+            replace(each, rate_per_s=each.rate_per_s * (1 + more), limit_ns=int(each.limit_ns * (1 - more / 2)))
+            if (each.region, each.moment) in short
+            else each
             for each in asked
         ]
     return Verified(plan=plan, shares=shares, open=short, rounds=round_)

@@ -39,7 +39,9 @@ def _asked_quality(world: World, moment: str) -> float:
 
 def _demand(world: World, traffic: Traffic, users: Users, rate: float, percentile: float) -> Demand:
     output = float(np.mean(traffic.output_tokens.values))
-    useful = output if traffic.useful_tokens is None else float(min(traffic.useful_tokens, output))
+    # Where the whole answer is of use, those that must be in time are as long as the percentile of answers.
+    whole = float(np.percentile(np.array(traffic.output_tokens.values), percentile))
+    useful = whole if traffic.useful_tokens is None else float(min(traffic.useful_tokens, whole))
     return Demand(
         region=users.path,
         moment=traffic.moment,
