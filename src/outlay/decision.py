@@ -27,6 +27,7 @@ RESERVE = 0.95
 _WORTH_TRYING = 0.5
 # Queueing this share of what remains puts the full price on a request that may come late anyway.
 _PRICED_WAIT = 0.1
+_SAME_SITE = 1.5
 
 _P16, _P84 = (int(np.searchsorted(LEVELS, level)) for level in (0.16, 0.84))
 
@@ -223,15 +224,14 @@ def _serve(chance: _Chance, request: Request, remaining_ns: int, rules: Rules, n
 
 
 def _fallback(view: Forecasts, chosen: int, rules: Rules) -> int | None:
-    """The quickest other candidate that the ladder allows, at another site where there is one."""
+    """The quickest other candidate that the ladder allows; one at the same site, which may fail with it, counts half
+    as much longer.
+    """
     fleet = view.fleet
-    allowed = view.usable & fleet.of(rules.variants)
-    ahead = np.where(allowed & fleet.away[fleet.site_of[chosen]], view.middle_ns, np.inf)
+    ahead = np.where(view.usable & fleet.of(rules.variants), view.middle_ns, np.inf)
+    ahead *= np.where(fleet.away[fleet.site_of[chosen]], 1.0, _SAME_SITE)
+    ahead[chosen] = np.inf
     other = int(ahead.argmin())
-    if not ahead[other] < np.inf:
-        ahead = np.where(allowed, view.middle_ns, np.inf)
-        ahead[chosen] = np.inf
-        other = int(ahead.argmin())
     return other if ahead[other] < np.inf else None
 
 

@@ -34,7 +34,7 @@ LOADS = 3
 class Learning:
     """How fast is learned and forgotten.
 
-    half_life_ns: of ratios, 60 s; network_half_life_ns: of paths, 60 s; error_half_life_ns: 20 s.
+    half_life_ns: of ratios, 60 s; network_half_life_ns: of paths, 60 s; error_half_life_ns: 8 s, so that a server that is back is used again within a minute.
     prior_weight: how many observations the prior is worth; prior_octaves: its standard deviation, in doublings.
     cell_weight: how many of its own a cell needs before they weigh as much as those of all targets.
     enough: from how many on a cell is called calibrated.
@@ -46,7 +46,7 @@ class Learning:
 
     half_life_ns: int = 60 * NS_PER_S
     network_half_life_ns: int = 60 * NS_PER_S
-    error_half_life_ns: int = 20 * NS_PER_S
+    error_half_life_ns: int = 8 * NS_PER_S
     prior_weight: float = 10.0
     prior_octaves: float = 0.7
     cell_weight: float = 100.0
@@ -64,7 +64,7 @@ DEFAULT_LEARNING = Learning()
 _CENTRES = (EDGES[1:] + EDGES[:-1]) / 2
 # Beyond this many doublings a median ratio is no error of a model but of a unit or an event.
 _SUSPICIOUS_OCTAVES = 2.0
-_SUSPICIOUS_COUNT = 50.0
+_SUSPICIOUS_COUNT = 30.0
 _LEAST_LATE, _MOST_LATE = 0.1, 20.0
 
 
