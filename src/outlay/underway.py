@@ -16,6 +16,8 @@ from outlay.forecast import Forecasts
 from outlay.policy import Hedge, Policy
 from outlay.work import Request
 
+_ALL = 0.998
+
 Step = Literal["wait", "hedge", "move", "stop", "end"]
 
 
@@ -90,9 +92,10 @@ def _hedged(attempt: Attempt, situation: Situation, hedge: Hedge, deadline_ns: i
     if not situation.may_retry:
         return Next(step="wait", reason="retries are used up", look_again_ns=deadline_ns)
     second = situation.decide_without(target)
-    # Given that it has not come by now: P(T <= t | T > elapsed).
+    # Given that it has not come by now: P(T <= t | T > elapsed). Beyond all that its kind takes, nothing is known of it
+    # but that it is late.
     gone = curve.within(elapsed_ns)
-    first = (curve.within(elapsed_ns + situation.remaining_ns) - gone) / (1 - gone) if gone < 1 else 0.0
+    first = (curve.within(elapsed_ns + situation.remaining_ns) - gone) / (1 - gone) if gone < _ALL else 0.0
     if second.target is None or second.p_on_time - first <= hedge.gain:
         return Next(step="wait", reason="a second attempt gains too little", look_again_ns=deadline_ns)
     return Next(step="hedge", reason=f"slower than {hedge.after:.0%} of its kind", decision=second)
