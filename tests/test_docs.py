@@ -190,10 +190,10 @@ def faults_table() -> str:
 
 
 def world_keys_table() -> str:
-    return table(["key", "meaning"], iter(keys_of(WorldKeys, "")))
+    return table(["key", "meaning"], struct_keys(WorldKeys, ""))
 
 
-def keys_of(struct: type, above: str) -> Iterator[list[str]]:
+def struct_keys(struct: type, above: str) -> Iterator[list[str]]:
     """A row for each key of a msgspec struct and of those below it, by its path."""
     for key in msgspec.inspect.type_info(struct).fields:  # type: ignore[attr-defined]
         path, kind, meaning = f"{above}{key.encode_name}", key.type, ""
@@ -211,7 +211,7 @@ def keys_of(struct: type, above: str) -> Iterator[list[str]]:
             if isinstance(inner, msgspec.inspect.StructType):
                 meaning = meaning or (inspect.getdoc(inner.cls) or "").partition(".")[0].lower()
                 yield [code(path), meaning]
-                yield from keys_of(inner.cls, f"{path}.")
+                yield from struct_keys(inner.cls, f"{path}.")
                 break
         else:
             yield [code(path), meaning]

@@ -108,9 +108,9 @@ def test_own_work_has_no_age_and_a_report_grows_uncertain() -> None:
     assert late["waiting"].age_ns == 5 * S
 
 
-def test_pressure_is_the_share_of_those_that_nobody_could_serve_in_time_and_fades() -> None:
+def test_pressure_is_the_share_of_those_that_waiting_would_have_made_late_and_fades() -> None:
     signals = Signals(FLEET)
     for number in range(2000):
-        signals.decided(number % 4 != 0, number * MS)
+        signals.decided(number % 4 == 0, number * MS)
     assert signals.pressure(2 * S) == pytest.approx(0.25, abs=0.06)
     assert signals.pressure(60 * S) < 0.001

@@ -70,6 +70,12 @@ class Decision:
     fit: Mask
     forecasts: Forecasts
 
+    @property
+    def pressed(self) -> bool:
+        """Nobody is likely on time, and waiting is why: a sign of too little capacity, not of a bad network."""
+        best = int(self.p.argmax())
+        return not self.fit.any() and bool(self.forecasts.wait_ns[best] > _PRICED_WAIT * max(self.remaining_ns, 0))
+
     def verdicts(self) -> tuple[Verdict, ...]:
         """One for every candidate, in the order of the fleet."""
         return tuple(

@@ -59,7 +59,7 @@ class Forecasts:
     With probability `cold[c]` one of `cold_ns[c]`, equally likely, comes on top. With `failure[c]` nothing comes.
     `usable[c]` is False while the target is ejected; `calibrated[c]` says whether enough was learned.
     `late[k]` is what the log-odds of being late rise by at CLAIMS[k], so that promises come true; None: by nothing.
-    `pressure` is the share of requests that may not be shed and that nobody was likely to have on time.
+    `pressure` is the share of requests that may not be shed and that waiting would have made late.
     """
 
     fleet: Fleet

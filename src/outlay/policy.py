@@ -51,7 +51,7 @@ class Rules:
     not run to the same one. explore: share of the eligible that goes to a random one that is likely on time
     (llm-d 1 %, Cloudflare 1 %, Envoy 3 %).
     sheddable: turned away first, some of it from `shed_from` on and all at four times that, which is the share of other
-    requests that nobody was likely to have on time (DAGOR sheds by class before it sheds by chance).
+    requests that waiting would have made late (DAGOR sheds by class before it sheds by chance).
     """
 
     rungs: tuple[Rung, ...] = (Rung(name="any"),)

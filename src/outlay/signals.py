@@ -208,13 +208,13 @@ class Signals:
 
     # Pressure
 
-    def decided(self, likely: bool, now_ns: int) -> None:
-        """A request that may not be shed was decided on: whether somebody was likely to have it on time."""
-        self._pressure = self.pressure(now_ns) + _PRESSURE_GAIN * (float(not likely) - self._pressure)
+    def decided(self, pressed: bool, now_ns: int) -> None:
+        """A request that may not be shed was decided on: whether waiting left nobody likely to have it on time."""
+        self._pressure = self.pressure(now_ns) + _PRESSURE_GAIN * (float(pressed) - self._pressure)
         self._pressed_at_ns = max(now_ns, self._pressed_at_ns)
 
     def pressure(self, now_ns: int) -> float:
-        """The share of such requests that nobody was likely to have on time, lately; it fades when none come."""
+        """The share of such requests that waiting would have made late, lately; it fades when none come."""
         return self._pressure * math.exp2(-max(now_ns - self._pressed_at_ns, 0) / _PRESSURE_HALF_NS)
 
     # For people

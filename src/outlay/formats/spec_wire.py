@@ -19,6 +19,7 @@ Plain = str | int | float | list["Plain"] | dict[str, "Plain"]
 
 # Only decimals: in YAML 1.1 `1:30` is 90 and `0x5f` is 95, which nobody means here.
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
+_WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
 
 _MOST_LISTED = 24
 
@@ -120,7 +121,15 @@ def _number(node: Node, shape: _Shape, findings: Findings, path: Path) -> Plain 
     return value
 
 
-def _in_range(value: float, kind: inspect.FloatType) -> bool:
+def _whole(node: Node, shape: _Shape, findings: Findings, path: Path) -> Plain | None:
+    value = int(node.text) if isinstance(node, Scalar) and _WHOLE.fullmatch(node.text) else None
+    if value is None or not _in_range(value, shape.type):
+        _wrong(node, shape, findings, path)
+        return None
+    return value
+
+
+def _in_range(value: float, kind: inspect.FloatType | inspect.IntType) -> bool:
     return (
         (kind.gt is None or value > kind.gt)
         and (kind.ge is None or value >= kind.ge)
@@ -216,6 +225,7 @@ _READERS: dict[type, _Reader] = {
     inspect.StrType: _text,
     inspect.LiteralType: _literal,
     inspect.FloatType: _number,
+    inspect.IntType: _whole,
     inspect.VarTupleType: _list,
     inspect.DictType: _mapping,
     inspect.StructType: _record,
@@ -226,6 +236,7 @@ _WORDS: dict[type, str] = {
     inspect.StrType: "text",
     inspect.LiteralType: "one word",
     inspect.FloatType: "a number",
+    inspect.IntType: "a whole number",
     inspect.VarTupleType: "a list",
     inspect.DictType: "a mapping",
     inspect.StructType: "a mapping",

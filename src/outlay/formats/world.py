@@ -1,6 +1,7 @@
 """World files (YAML) to worlds."""
 
-from collections.abc import Callable, Iterable, Iterator
+import csv
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from math import exp, gcd
 from statistics import NormalDist
@@ -15,9 +16,11 @@ from outlay.formats import world_data
 from outlay.formats.arrival_traces import read_schedule
 from outlay.formats.codec import FormatError
 from outlay.formats.rtt_matrix import Matrix, parse
-from outlay.formats.spec_wire import nearest, read
+from outlay.formats.spec_wire import read
 from outlay.formats.spec_yaml import Findings, Path, SpecError, parse_yaml
+from outlay.formats.world_checks import given, judge, servers
 from outlay.formats.world_keys import (
+    MOST_PER_S,
     AccessKeys,
     ArrivalsKeys,
     LadderKeys,
@@ -33,10 +36,15 @@ from outlay.work import ColdStart, Service, Target
 from outlay.world import Access, Arrivals, Fault, Reports, Tokens, Traffic, Users, World
 
 Value = TypeVar("Value")
+# Gives the bytes of a data file, or raises OSError.
 Read = Callable[[str], bytes]
+
+# As many prompts as answers when they were recorded together.
+_Pairs = tuple[tuple[int, ...], tuple[int, ...]]
 
 # Distributions are kept as this many equally likely values, and recordings are thinned to it.
 _VALUES = 2000
+_MOST_TOKENS = 10**9
 _DEFAULT_LOCAL_NS = 2_000_000
 _DEFAULT_SIZES = SizesKeys(median=512.0, sigma=0.0)
 
@@ -45,15 +53,15 @@ def load_world(text: str | bytes, name: str, read_file: Read) -> World:
     """The world that `text` describes; `name` stands for the file in messages.
 
     `read_file` gives the bytes of a data file, by its path relative to the world's file. Raises SpecError with every
-    problem found, each with its line; a data file that cannot be read or does not hold what is asked of it is one.
+    problem found, each with its line; a data file that cannot be read or does not hold what is asked of it is one. Data
+    files are read when the file itself has no problem.
     """
     findings = Findings(name)
     plain = read(parse_yaml(text, findings), inspect.type_info(WorldKeys), findings)
-    if plain is None or findings.problems:
+    if plain is None:
         raise SpecError(findings.problems)
     keys = msgspec.convert(plain, WorldKeys)
-    for path, message in (*_names_fit(keys), *_ways_are_one(keys), *_faults_last(keys)):
-        findings.add(path, message)
+    judge(keys, findings)
     if findings.problems:
         raise SpecError(findings.problems)
     maker = _Maker(keys, findings, read_file)
@@ -63,80 +71,16 @@ def load_world(text: str | bytes, name: str, read_file: Read) -> World:
     return world
 
 
-# Checks that span several keys. Each yields a path and what is wrong there.
-
-_Complaints = Iterator[tuple[Path, str]]
-
-
-def _names_fit(keys: WorldKeys) -> _Complaints:
-    variants = {_or(target.variant, name) for name, target in keys.targets.items()}
-    for name, target in keys.targets.items():
-        for site in target.at:
-            yield from _known("site", site, keys.sites, ("targets", name, "at", site))
-    for place, users in enumerate(keys.users):
-        yield from _known("access", users.access, keys.access, ("users", place, "access"))
-        if isinstance(users.local, str):
-            yield from _known("site", users.local, keys.sites, ("users", place, "local"))
-    regions = {users.region for users in keys.users}
-    for name, traffic in keys.moments.items():
-        for place, region in enumerate(_or(traffic.regions, ())):
-            yield from _known("region", region, regions, ("moments", name, "regions", place))
-        if isinstance(traffic.variant, str):
-            yield from _known("variant", traffic.variant, variants, ("moments", name, "variant"))
-        rungs = () if isinstance(traffic.ladder, UnsetType) else _or(traffic.ladder.rungs, ())
-        for at, rung in enumerate(rungs):
-            for place, variant in enumerate(_or(rung.variants, ())):
-                path = ("moments", name, "ladder", "rungs", at, "variants", place)
-                yield from _known("variant", variant, variants, path)
+def world_schema() -> dict[str, object]:
+    """The JSON Schema (2020-12) of a world file. What spans several keys is only checked by `load_world`."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "an Outlay world",
+        **msgspec.json.schema(WorldKeys),
+    }
 
 
-def _known(what: str, name: str, known: Iterable[str], path: Path) -> _Complaints:
-    names = list(known)
-    if name not in names:
-        yield path, f"unknown {what} {name}; {nearest(name, names)}"
-
-
-# One of these must be given, with what it needs.
-_ACCESS = {"recording": ("road", "network"), "netlatency": ("pair",), "constant": (), "median": ("sigma",)}
-_ARRIVALS = {"rate": (), "stages": (), "replay": (), "servegen": ("mean",)}
-
-
-def _ways_are_one(keys: WorldKeys) -> _Complaints:
-    for name, access in keys.access.items():
-        yield from _one_of(access, _ACCESS, ("access", name))
-    for name, traffic in keys.moments.items():
-        yield from _one_of(traffic.arrivals, _ARRIVALS, ("moments", name, "arrivals"))
-
-
-def _one_of(keys: object, ways: dict[str, tuple[str, ...]], path: Path) -> _Complaints:
-    given = [way for way in ways if not isinstance(getattr(keys, way), UnsetType)]
-    if len(given) != 1:
-        yield path, f"needs one of {', '.join(ways)}" + (f", not {' and '.join(given)}" if given else "")
-        return
-    for needed in ways[given[0]]:
-        if isinstance(getattr(keys, needed), UnsetType):
-            yield path, f"`{given[0]}` needs `{needed}` beside it"
-
-
-def _faults_last(keys: WorldKeys) -> _Complaints:
-    servers = {server for name, target in keys.targets.items() for server, _ in _servers(name, target)}
-    for place, fault in enumerate(_or(keys.faults, ())):
-        yield from _known("site or server", fault.where, {*keys.sites, *servers}, ("faults", place, "where"))
-        if parse_duration(fault.end) <= parse_duration(fault.start):
-            yield ("faults", place, "to"), "must be later than `from`"
-
-
-def _servers(name: str, target: TargetKeys) -> list[tuple[str, str]]:
-    """Each server's name and site: `large-london`, or `large-london#1` and so on where there are several."""
-    return [
-        (f"{name}-{site}" if count == 1 else f"{name}-{site}#{number}", site)
-        for site, count in target.at.items()
-        for number in range(1, int(count) + 1)
-    ]
-
-
-def _or(value: Value | UnsetType, otherwise: Value) -> Value:
-    return otherwise if isinstance(value, UnsetType) else value
+# Keys to core values. What spans keys was checked; what is wrong from here on lies in data files.
 
 
 def _ns(value: str | UnsetType, otherwise: int = 0) -> int:
@@ -161,7 +105,7 @@ class _Maker:
         keys = self.keys
         run_ns, jitter = parse_duration(keys.run.lasts), keys.jitter
         reports, usual = keys.reports, Reports()
-        ladders = {moment: _or(traffic.ladder, LadderKeys()) for moment, traffic in keys.moments.items()}
+        ladders = {moment: given(traffic.ladder, LadderKeys()) for moment, traffic in keys.moments.items()}
         jitters = {} if isinstance(jitter, UnsetType) else _given(
             jitter, {"backbone": "backbone_jitter", "service": "service_jitter"}
         )  # fmt: skip
@@ -186,13 +130,13 @@ class _Maker:
                     where=fault.where,
                     from_ns=parse_duration(fault.start),
                     to_ns=parse_duration(fault.end),
-                    factor=_or(fault.factor, 1.0),
+                    factor=given(fault.factor, 1.0),
                     extra_ns=_ns(fault.extra),
-                    share=_or(fault.share, 1.0),
+                    share=given(fault.share, 1.0),
                 )
-                for fault in _or(keys.faults, ())
+                for fault in given(keys.faults, ())
             ),
-            routers=int(_or(keys.routers, 1.0)),
+            routers=given(keys.routers, 1),
             reports=usual
             if isinstance(reports, UnsetType)
             else Reports(every_ns=_ns(reports.every, usual.every_ns), delay_ns=_ns(reports.delay, usual.delay_ns)),
@@ -206,9 +150,11 @@ class _Maker:
         try:
             return of(self.read_file(file))
         except OSError as error:
-            self.findings.add(path, f"{file}: {error.strerror}")
+            self.findings.add(path, f"{file}: {error.strerror or error}")
         except FormatError as error:
             self.findings.add(path, f"{file}: {error}")
+        except (UnicodeDecodeError, csv.Error):
+            self.findings.add(path, f"{file}: expected a CSV text in UTF-8")
         return otherwise
 
     def _access(self, name: str, keys: AccessKeys) -> Access:
@@ -216,7 +162,7 @@ class _Maker:
         period_ns = _ns(keys.period, world_data.SEND_PERIOD_NS if isinstance(keys.recording, str) else NS_PER_S)
         samples: tuple[int, ...] = (0,)
         if isinstance(keys.recording, str):
-            road, network = _or(keys.road, ""), _or(keys.network, "")
+            road, network = given(keys.road, ""), given(keys.network, "")
             samples = self._data(
                 (*path, "recording"),
                 keys.recording,
@@ -224,16 +170,16 @@ class _Maker:
                 samples,
             )
         elif isinstance(keys.netlatency, str):
-            pair = _or(keys.pair, "")
+            pair = given(keys.pair, "")
             samples = self._data(
                 (*path, "netlatency"), keys.netlatency, lambda text: world_data.pair_delays_ns(text, pair), samples
             )
         elif isinstance(keys.constant, str):
             samples = (parse_duration(keys.constant),)
         else:
-            samples = _spread(_log_normal(_ns(keys.median), _or(keys.sigma, 0.0)))
+            samples = _spread(_log_normal(_ns(keys.median), given(keys.sigma, 0.0)))
         return Access(
-            name=name, samples_ns=samples, period_ns=period_ns, bytes_per_s=_or(keys.throughput, 12_500_000.0)
+            name=name, samples_ns=samples, period_ns=period_ns, bytes_per_s=given(keys.throughput, 12_500_000.0)
         )
 
     def _users(self) -> tuple[Users, ...]:
@@ -245,14 +191,17 @@ class _Maker:
                 for site, keys in self.keys.sites.items()
                 if (users.region, keys.region) in rtt_ns
             }
-            local = _or(users.local, None)
-            if local is not None and local not in ways:
+            if not ways:
+                message = f"no round-trip time is known from {users.region} to any site"
+                self.findings.add(("users", place, "region"), message)
+            local = given(users.local, None)
+            if ways and local is not None and local not in ways:
                 region = self.keys.sites[local].region
                 self.findings.add(
                     ("users", place, "local"), f"no round-trip time is known from {users.region} to {region}"
                 )
             found.append(
-                Users(region=users.region, access=users.access, share=_or(users.share, 1.0), rtt_ns=ways, local=local)
+                Users(region=users.region, access=users.access, share=given(users.share, 1.0), rtt_ns=ways, local=local)
             )
         return tuple(found)
 
@@ -264,7 +213,7 @@ class _Maker:
         regions = {users.region for users in self.keys.users} | {site.region for site in self.keys.sites.values()}
         local_ns = _ns(keys.local, _DEFAULT_LOCAL_NS)
         found |= {(region, region): local_ns for region in regions if (region, region) not in found}
-        for pair, text in _or(keys.pairs, {}).items():
+        for pair, text in given(keys.pairs, {}).items():
             here, there = (end.strip() for end in pair.split(" -> ", 1))
             found[here, there] = found[there, here] = parse_duration(text)
         return found
@@ -279,22 +228,22 @@ class _Maker:
             Target(
                 name=server,
                 site=site,
-                variant=_or(keys.variant, name),
+                variant=given(keys.variant, name),
                 service=service,
-                hardware=_or(keys.hardware, _or(keys.service.hardware, "")),
-                quality=_or(keys.quality, 1.0),
-                price_per_s=_or(keys.price_per_hour, 0.0) / 3600,
+                hardware=given(keys.hardware, given(keys.service.hardware, "")),
+                quality=given(keys.quality, 1.0),
+                price_per_s=given(keys.price_per_hour, 0.0) / 3600,
                 cold=cold,
             )
-            for server, site in _servers(name, keys)
+            for server, site in servers(name, keys)
         ]
 
     def _service(self, name: str, keys: ServiceKeys) -> Service:
         path: Path = ("targets", name, "service")
         values: dict[str, Any] = {}
         if isinstance(keys.perf_model, str):
-            model, hardware = _or(keys.model, ""), _or(keys.hardware, "")
-            cards = int(_or(keys.tensor_parallel, 1.0))
+            model, hardware = given(keys.model, ""), given(keys.hardware, "")
+            cards = given(keys.tensor_parallel, 1)
             fitted = self._data(
                 (*path, "perf_model"),
                 keys.perf_model,
@@ -307,59 +256,47 @@ class _Maker:
         for key in ("step", "step_slope", "overhead", "kv_penalty"):
             if isinstance(text := getattr(keys, key), str):
                 values[f"{key}_ns"] = parse_duration(text)
-        values |= _given(keys, {"prefill": "prefill_tokens_per_s"})
-        values |= {
-            key: int(_or(getattr(keys, key), 0)) for key in ("max_batch", "kv_tokens") if _or(getattr(keys, key), 0)
-        }
-        missing = [
-            key for key, field in (("prefill", "prefill_tokens_per_s"), ("step", "step_ns")) if field not in values
-        ]
-        if missing and not isinstance(keys.perf_model, str):
-            self.findings.add(path, f"needs `{missing[0]}`, or `perf_model` to fit it to")
+        values |= _given(keys, {"prefill": "prefill_tokens_per_s", "max_batch": "max_batch", "kv_tokens": "kv_tokens"})
         return Service(**{"prefill_tokens_per_s": 1.0, "step_ns": 1, **values})
 
     def _traffic(self, moment: str, keys: TrafficKeys, run_ns: int) -> Traffic:
         path: Path = ("moments", moment)
-        arrivals, sizes = self._arrivals(keys.arrivals, run_ns, (*path, "arrivals"))
-        inputs, outputs = sizes or (None, None)
-        if isinstance(keys.input, SizesKeys) or inputs is None:
-            inputs = _sizes(_or(keys.input, _DEFAULT_SIZES))
-        if isinstance(keys.output, SizesKeys) or outputs is None:
-            # One more than the prompts' values: equal numbers would mean recorded pairs.
-            outputs = _sizes(_or(keys.output, _DEFAULT_SIZES))[1:]
+        arrivals, recorded = self._arrivals(keys.arrivals, run_ns, (*path, "arrivals"))
+        inputs, outputs = _sizes_of(keys, recorded)
         return Traffic(
             moment=moment,
-            budget=Budget(limit_ns=max(parse_duration(keys.within), 1), percentile=_or(keys.percentile, 99.0)),
+            budget=Budget(limit_ns=parse_duration(keys.within), percentile=given(keys.percentile, 99.0)),
             arrivals=arrivals,
             input_tokens=Tokens(values=inputs),
             output_tokens=Tokens(values=outputs),
-            useful_tokens=None if isinstance(keys.useful, UnsetType) else int(keys.useful),
-            payload_bytes=int(_or(keys.payload, 0.0)),
+            useful_tokens=given(keys.useful, None),
+            payload_bytes=int(given(keys.payload, 0.0)),
             client_ns=_ns(keys.client),
             render_ns=_ns(keys.render),
-            variant=_or(keys.variant, None),
-            regions=_or(keys.regions, ()),
+            variant=given(keys.variant, None),
+            regions=given(keys.regions, ()),
         )
 
-    def _arrivals(
-        self, keys: ArrivalsKeys, run_ns: int, path: Path
-    ) -> tuple[Arrivals, tuple[tuple[int, ...], tuple[int, ...]] | None]:
+    def _arrivals(self, keys: ArrivalsKeys, run_ns: int, path: Path) -> tuple[Arrivals, _Pairs | None]:
         """When requests come, and where a recording says it, how large they are."""
-        shape = _or(keys.burstiness, 1.0)
+        shape = given(keys.burstiness, 1.0)
         if isinstance(keys.replay, str):
-            speed = _or(keys.speed, 1.0)
+            speed = given(keys.speed, 1.0)
             nothing: Schedule = ()
             schedule = self._data(
                 (*path, "replay"), keys.replay, lambda text: read_schedule(text.splitlines()), nothing
             )
             at_ns = tuple(round(arrival.at_ns / speed) for arrival in schedule)
+            if schedule and len(at_ns) * NS_PER_S > MOST_PER_S * at_ns[-1]:
+                message = f"{keys.replay}: more than {MOST_PER_S} requests a second, at this speed"
+                self.findings.add((*path, "replay"), message)
             thin = schedule[:: max(len(schedule) // _VALUES, 1)]
             pairs = [(one.input_tokens, one.output_tokens) for one in thin]
             whole = [(asked, answered) for asked, answered in pairs if asked is not None and answered is not None]
             sizes = (tuple(asked for asked, _ in whole), tuple(answered for _, answered in whole)) if whole else None
             return Arrivals(at_ns=at_ns or (0,)), sizes
         if isinstance(keys.servegen, str):
-            mean = _or(keys.mean, 1.0)
+            mean = given(keys.mean, 1.0)
             none: tuple[tuple[int, float], ...] = ((0, 0.0),)
             rates = self._data(
                 (*path, "servegen"),
@@ -373,16 +310,17 @@ class _Maker:
             for rate, duration_ns in parse_stages(keys.stages):
                 steps.append((begin_ns, rate))
                 begin_ns += duration_ns
+            if begin_ns < run_ns:
+                steps.append((begin_ns, 0.0))
             return Arrivals(rates=tuple(steps), shape=shape), None
-        return Arrivals(rates=((0, _or(keys.rate, 1.0)),), shape=shape), None
+        return Arrivals(rates=((0, given(keys.rate, 1.0)),), shape=shape), None
 
     def _rules(self, keys: LadderKeys, render_ns: int, path: Path) -> Rules:
-        values = _given(keys, {key: key for key in ("last", "p_min", "p_floor", "explore", "local_share")})
-        if not isinstance(keys.attempts, UnsetType):
-            values["attempts"] = int(keys.attempts)
+        names = ("last", "p_min", "p_floor", "attempts", "explore", "local_share")
+        values = _given(keys, {name: name for name in names})
         if not isinstance(keys.rungs, UnsetType):
             values["rungs"] = tuple(
-                Rung(name=rung.name, variants=_or(rung.variants, ()), output_share=_or(rung.output, 1.0))
+                Rung(name=rung.name, variants=given(rung.variants, ()), output_share=given(rung.output, 1.0))
                 for rung in keys.rungs
             )
         if not isinstance(keys.hedge, UnsetType):
@@ -394,9 +332,24 @@ class _Maker:
             return Rules()
 
 
+def _sizes_of(keys: TrafficKeys, recorded: _Pairs | None) -> _Pairs:
+    """Sizes of prompts and of answers. Only where they are pairs is there the same number of both."""
+    stated = [keys.input, keys.output]
+    inputs, outputs = (
+        recorded[place] if recorded and isinstance(of, UnsetType) else _sizes(given(of, _DEFAULT_SIZES))
+        for place, of in enumerate(stated)
+    )
+    are_recorded = recorded is not None and all(isinstance(of, UnsetType) for of in stated)
+    are_listed = all(isinstance(of, SizesKeys) and isinstance(of.values, tuple) for of in stated)
+    is_by_chance = not (are_recorded or are_listed) and len(inputs) == len(outputs) > 1
+    return inputs, outputs[1:] if is_by_chance else outputs
+
+
 def _sizes(keys: SizesKeys) -> tuple[int, ...]:
-    most = _or(keys.most, 1e9)
-    return tuple(min(max(value, 1), int(most)) for value in _log_normal(keys.median, _or(keys.sigma, 0.0)))
+    if not isinstance(keys.values, UnsetType):
+        return keys.values
+    most, median = given(keys.most, _MOST_TOKENS), given(keys.median, 1.0)
+    return tuple(min(max(value, 1), most) for value in _log_normal(median, given(keys.sigma, 0.0)))
 
 
 def _log_normal(median: float, sigma: float) -> tuple[int, ...]:
@@ -409,7 +362,7 @@ def _log_normal(median: float, sigma: float) -> tuple[int, ...]:
 
 
 def _spread(values: tuple[int, ...]) -> tuple[int, ...]:
-    """The same values in an order in which neighbours are unalike: every so-manieth, prime to their number."""
+    """The same values in an order in which neighbours are unalike: a step that is prime to their number at a time."""
     count = len(values)
     step = next(step for step in range(max(round(count * 0.618), 1), 2 * count + 2) if gcd(step, count) == 1)
     return tuple(values[place * step % count] for place in range(count))

@@ -1,4 +1,8 @@
-"""The keys of a world file: their types and what each means. Checks that span several keys are in `world`."""
+"""The keys of a world file: their types and what each means. Checks that span several keys are in `world_checks`.
+
+Numbers have ends far beyond what anybody means, so that none overflows, no file asks for a million servers, and no gap
+between requests is 0 for ever.
+"""
 
 from typing import Annotated, Literal, get_args
 
@@ -7,15 +11,39 @@ from msgspec import UNSET, Meta, Struct, UnsetType, field
 from outlay.arrivals import parse_stages
 from outlay.formats.spec_keys import Duration
 from outlay.policy import Last
+from outlay.units import parse_duration
 from outlay.world import FaultKind
+
+MOST_PER_S = 100_000
 
 Name = Annotated[str, Meta(min_length=1, extra={"expects": "a name"})]
 File = Annotated[str, Meta(min_length=1, extra={"expects": "a file, relative to the world's own"})]
 Pair = Annotated[str, Meta(pattern=r"^.+ -> .+$", extra={"expects": "a pair such as London -> UK South"})]
 Share = Annotated[float, Meta(ge=0, le=1, extra={"expects": "a number from 0 to 1"})]
-Above0 = Annotated[float, Meta(gt=0, extra={"expects": "a number above 0"})]
-AtLeast0 = Annotated[float, Meta(ge=0, extra={"expects": "a number of at least 0"})]
-Count = Annotated[float, Meta(ge=1, extra={"expects": "a whole number of at least 1"})]
+Above0 = Annotated[float, Meta(gt=0, le=1e12, extra={"expects": "a number above 0"})]
+AtLeast0 = Annotated[float, Meta(ge=0, le=1e12, extra={"expects": "a number of at least 0"})]
+AtLeast1 = Annotated[float, Meta(ge=1, le=1e12, extra={"expects": "a number of at least 1"})]
+# What the mean of a log-normal distribution is to its median grows with the square of it: by 20 it is 1e86.
+Sigma = Annotated[float, Meta(ge=0, le=5, extra={"expects": "a number from 0 to 5"})]
+Rate = Annotated[
+    float, Meta(gt=0, le=MOST_PER_S, extra={"expects": f"requests a second, above 0 and at most {MOST_PER_S}"})
+]
+Shape = Annotated[float, Meta(ge=0.01, le=1000, extra={"expects": "a number from 0.01 to 1000"})]
+Count = Annotated[int, Meta(ge=1, le=1000, extra={"expects": "a whole number from 1 to 1000"})]
+TokenCount = Annotated[int, Meta(ge=1, le=10**9, extra={"expects": "a whole number of at least 1"})]
+
+
+def _check_above_0(text: str) -> None:
+    if parse_duration(text) == 0:
+        raise ValueError("must be above 0")
+
+
+def _check_stages(text: str) -> None:
+    if max(rate for rate, _ in parse_stages(text)) > MOST_PER_S:
+        raise ValueError(f"expected at most {MOST_PER_S} requests a second in each stage")
+
+
+Period = Annotated[Duration, Meta(extra={"check": _check_above_0})]
 
 
 class _Keys(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -25,14 +53,14 @@ class _Keys(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class RunKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How long it goes on."""
 
-    lasts: Annotated[Duration, Meta(description="arrivals end then")] = field(name="for")
+    lasts: Annotated[Period, Meta(description="arrivals end then")] = field(name="for")
     warm_up: Annotated[Duration, Meta(description="what comes before is left out of all numbers")] | UnsetType = UNSET
 
 
 class ReportsKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How routers learn what servers look like."""
 
-    every: Annotated[Duration, Meta(description="how often each server is asked")] | UnsetType = UNSET
+    every: Annotated[Period, Meta(description="how often each server is asked")] | UnsetType = UNSET
     delay: Annotated[Duration, Meta(description="how old its answer is when it comes")] | UnsetType = UNSET
 
 
@@ -54,15 +82,24 @@ class AccessKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A last mile: what it adds to a round trip, one of a recording, a constant, or a log-normal distribution."""
 
     recording: Annotated[File, Meta(description="a CSV of delays (5g-rtt), with the next two keys")] | UnsetType = UNSET
-    road: Name | UnsetType = UNSET
-    network: Name | UnsetType = UNSET
-    netlatency: Annotated[File, Meta(description="a CSV of pairs by slice, with `pair`")] | UnsetType = UNSET
-    pair: Name | UnsetType = UNSET
-    period: Annotated[Duration, Meta(description="how long one sample holds")] | UnsetType = UNSET
-    constant: Duration | UnsetType = UNSET
+    road: Annotated[Name, Meta(description="of the drive to take")] | UnsetType = UNSET
+    network: Annotated[Name, Meta(description="of the drive to take")] | UnsetType = UNSET
+    netlatency: Annotated[File, Meta(description="a CSV of pairs by slice (seconds), with `pair`")] | UnsetType = UNSET
+    pair: Annotated[Name, Meta(description="its column, such as n41-n19")] | UnsetType = UNSET
+    period: (
+        Annotated[
+            Period,
+            Meta(
+                description="how long one sample holds: 50ms for `recording`, as it was sent, else 1s when not given; "
+                "slices of `netlatency` lay hours apart, and are taken as if they lay this far apart"
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    constant: Annotated[Duration, Meta(description="the same at all times")] | UnsetType = UNSET
     median: Annotated[Duration, Meta(description="of a log-normal distribution, with `sigma`")] | UnsetType = UNSET
-    sigma: AtLeast0 | UnsetType = UNSET
-    throughput: Annotated[Above0, Meta(description="bytes a second towards the service")] | UnsetType = UNSET
+    sigma: Annotated[Sigma, Meta(description="of its logarithm")] | UnsetType = UNSET
+    throughput: Annotated[AtLeast1, Meta(description="bytes a second towards the service")] | UnsetType = UNSET
 
 
 class SiteKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -77,15 +114,15 @@ class ServiceKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
     perf_model: Annotated[File, Meta(description="measured times by model and hardware (splitwise)")] | UnsetType = (
         UNSET
     )
-    model: Name | UnsetType = UNSET
-    hardware: Name | UnsetType = UNSET
-    tensor_parallel: Count | UnsetType = UNSET
-    prefill: Annotated[Above0, Meta(description="prompt tokens a second")] | UnsetType = UNSET
-    step: Annotated[Duration, Meta(description="one decode step of one request")] | UnsetType = UNSET
+    model: Annotated[Name, Meta(description="its name in the measurements")] | UnsetType = UNSET
+    hardware: Annotated[Name, Meta(description="its name in the measurements")] | UnsetType = UNSET
+    tensor_parallel: Annotated[Count, Meta(description="cards, as measured; 1 when not given")] | UnsetType = UNSET
+    prefill: Annotated[AtLeast1, Meta(description="prompt tokens a second")] | UnsetType = UNSET
+    step: Annotated[Period, Meta(description="one decode step of one request")] | UnsetType = UNSET
     step_slope: Annotated[Duration, Meta(description="what each further request adds to a step")] | UnsetType = UNSET
     overhead: Annotated[Duration, Meta(description="of each prompt, however short")] | UnsetType = UNSET
     max_batch: Annotated[Count, Meta(description="requests at once")] | UnsetType = UNSET
-    kv_tokens: Annotated[Count, Meta(description="tokens that fit into the KV cache")] | UnsetType = UNSET
+    kv_tokens: Annotated[TokenCount, Meta(description="tokens that fit into the KV cache")] | UnsetType = UNSET
     kv_penalty: Annotated[Duration, Meta(description="what routers expect a full cache to cost")] | UnsetType = UNSET
 
 
@@ -102,20 +139,26 @@ class ColdKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class TargetKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Servers of one kind: `at` says how many of them stand at which site."""
 
-    at: Annotated[dict[Name, Count], Meta(description="servers by site", min_length=1)]
+    at: Annotated[
+        dict[Name, Count], Meta(description="servers by site; several are named NAME-SITE#1 and so on", min_length=1)
+    ]
     service: ServiceKeys
     variant: Annotated[Name, Meta(description="the model; the target's own name when not given")] | UnsetType = UNSET
-    hardware: Name | UnsetType = UNSET
+    hardware: (
+        Annotated[Name, Meta(description="what it runs on; that of the measurements, when not given")] | UnsetType
+    ) = UNSET
     quality: Annotated[Share, Meta(description="what its answers are worth; 1 when not given")] | UnsetType = UNSET
-    price_per_hour: AtLeast0 | UnsetType = UNSET
+    price_per_hour: (
+        Annotated[AtLeast0, Meta(description="of each server, in any one currency; 0 when not given")] | UnsetType
+    ) = UNSET
     cold: ColdKeys | UnsetType = UNSET
 
 
 class UsersKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A group of users."""
 
-    region: Name
-    access: Name
+    region: Annotated[Name, Meta(description="its name in the round-trip times")]
+    access: Annotated[Name, Meta(description="their last mile, by its name")]
     share: Annotated[Above0, Meta(description="of all requests, against the others'")] | UnsetType = UNSET
     local: Annotated[Name, Meta(description="the site that serves them by default")] | UnsetType = UNSET
 
@@ -123,14 +166,14 @@ class UsersKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class ArrivalsKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """When requests come: one of `rate`, `stages`, `replay` and `servegen`."""
 
-    rate: Annotated[Above0, Meta(description="requests a second")] | UnsetType = UNSET
+    rate: Annotated[Rate, Meta(description="requests a second")] | UnsetType = UNSET
     stages: (
         Annotated[
             str,
             Meta(
-                description="rates one after the other",
+                description="rates one after the other; nothing comes after the last",
                 examples=["4rps:60s,12rps:10s"],
-                extra={"check": parse_stages},
+                extra={"check": _check_stages},
             ),
         ]
         | UnsetType
@@ -140,26 +183,44 @@ class ArrivalsKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True)
     )
     speed: Annotated[Above0, Meta(description="how much faster than recorded")] | UnsetType = UNSET
     servegen: Annotated[File, Meta(description="recorded rates, with `mean` for their mean here")] | UnsetType = UNSET
-    mean: Above0 | UnsetType = UNSET
+    mean: Annotated[Rate, Meta(description="requests a second over the whole run")] | UnsetType = UNSET
     burstiness: (
-        Annotated[Above0, Meta(description="shape of the gaps: 1 is Poisson, 0.25 comes in bursts")] | UnsetType
+        Annotated[Shape, Meta(description="shape of the gaps: 1 is Poisson, 0.25 comes in bursts")] | UnsetType
     ) = UNSET
 
 
 class SizesKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Sizes in tokens, log-normal and cut off at `most`."""
+    """Sizes in tokens: log-normal and cut off at `most`, or `values`, each equally likely."""
 
-    median: Above0
-    sigma: AtLeast0 | UnsetType = UNSET
-    most: Above0 | UnsetType = UNSET
+    median: Annotated[Above0, Meta(description="of a log-normal distribution")] | UnsetType = UNSET
+    sigma: Annotated[Sigma, Meta(description="of its logarithm; 0 when not given")] | UnsetType = UNSET
+    most: Annotated[TokenCount, Meta(description="no size is above it")] | UnsetType = UNSET
+    values: (
+        Annotated[
+            tuple[TokenCount, ...],
+            Meta(description="as they are; as many for `input` and `output` are drawn as pairs", min_length=1),
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 class RungKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One way to serve."""
 
-    name: Name
+    name: Annotated[Name, Meta(description="what it is called in decisions")]
     variants: Annotated[tuple[Name, ...], Meta(description="any, when not given")] | UnsetType = UNSET
-    output: Annotated[Share, Meta(description="share of the output asked for")] | UnsetType = UNSET
+    output: (
+        Annotated[
+            float,
+            Meta(
+                description="share of the output asked for",
+                gt=0,
+                le=1,
+                extra={"expects": "a number above 0, at most 1"},
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 class HedgeKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -174,11 +235,28 @@ class LadderKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     rungs: Annotated[tuple[RungKeys, ...], Meta(min_length=1)] | UnsetType = UNSET
     last: Annotated[Last, Meta(description="what is left when none is on time")] | UnsetType = UNSET
-    p_min: Share | UnsetType = UNSET
-    p_floor: Share | UnsetType = UNSET
-    attempts: Count | UnsetType = UNSET
-    explore: Share | UnsetType = UNSET
-    local_share: Share | UnsetType = UNSET
+    p_min: (
+        Annotated[Share, Meta(description="how likely on time a choice must be; 0.95 when not given")] | UnsetType
+    ) = UNSET
+    p_floor: (
+        Annotated[Share, Meta(description="below it nothing is served that would have to queue; 0.9 when not given")]
+        | UnsetType
+    ) = UNSET
+    attempts: (
+        Annotated[Count, Meta(description="the most that one request may cost, the first included; 2 when not given")]
+        | UnsetType
+    ) = UNSET
+    explore: (
+        Annotated[
+            Share,
+            Meta(description="of requests, which go to any that is likely on time; 0.01 when not given"),
+        ]
+        | UnsetType
+    ) = UNSET
+    local_share: (
+        Annotated[Share, Meta(description="of what remains, which another site must save; 0.1 when not given")]
+        | UnsetType
+    ) = UNSET
     sheddable: Annotated[Literal["yes", "no"], Meta(description="turned away first")] | UnsetType = UNSET
     hedge: HedgeKeys | UnsetType = UNSET
 
@@ -186,15 +264,30 @@ class LadderKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class TrafficKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One moment: its budget, its load, and how it is routed."""
 
-    within: Annotated[Duration, Meta(description="the limit, from the user's event to the percept")]
+    within: Annotated[Period, Meta(description="the limit, from the user's event to the percept")]
     arrivals: ArrivalsKeys
-    percentile: Annotated[float, Meta(gt=0, lt=100, extra={"expects": "a number between 0 and 100"})] | UnsetType = (
-        UNSET
-    )
-    input: Annotated[SizesKeys, Meta(description="tokens of the prompt")] | UnsetType = UNSET
-    output: Annotated[SizesKeys, Meta(description="tokens of the answer")] | UnsetType = UNSET
+    percentile: (
+        Annotated[
+            float,
+            Meta(
+                description="how many percent of requests must keep to `within`; 99 when not given",
+                gt=0,
+                lt=100,
+                extra={"expects": "a number between 0 and 100"},
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    input: (
+        Annotated[SizesKeys, Meta(description="tokens of the prompt; 512, or as `replay` has them, when not given")]
+        | UnsetType
+    ) = UNSET
+    output: (
+        Annotated[SizesKeys, Meta(description="tokens of the answer; 512, or as `replay` has them, when not given")]
+        | UnsetType
+    ) = UNSET
     useful: (
-        Annotated[Count, Meta(description="tokens needed to perceive a result; the whole answer, when not given")]
+        Annotated[TokenCount, Meta(description="tokens needed to perceive a result; the whole answer, when not given")]
         | UnsetType
     ) = UNSET
     payload: Annotated[AtLeast0, Meta(description="bytes sent with a request")] | UnsetType = UNSET
@@ -214,16 +307,20 @@ class FaultKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
     where: Annotated[Name, Meta(description="a site, or a server by its name")]
     start: Annotated[Duration, Meta(description="when it begins")] = field(name="from")
     end: Annotated[Duration, Meta(description="when it is over")] = field(name="to")
-    factor: Above0 | UnsetType = UNSET
-    extra: Duration | UnsetType = UNSET
-    share: Share | UnsetType = UNSET
+    factor: Annotated[Above0, Meta(description="how many times as long it takes: `slow` and `path`")] | UnsetType = (
+        UNSET
+    )
+    extra: Annotated[Duration, Meta(description="what comes on top: `path`")] | UnsetType = UNSET
+    share: Annotated[Share, Meta(description="of requests: `client-errors`")] | UnsetType = UNSET
 
 
 class JitterKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Standard deviations of the logarithm of what varies from one time to the next."""
 
-    backbone: AtLeast0 | UnsetType = UNSET
-    service: AtLeast0 | UnsetType = UNSET
+    backbone: Annotated[AtLeast0, Meta(description="of the way between regions; 0.03 when not given")] | UnsetType = (
+        UNSET
+    )
+    service: Annotated[AtLeast0, Meta(description="of service times; 0.05 when not given")] | UnsetType = UNSET
 
 
 class WorldKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -242,7 +339,7 @@ class WorldKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
         UNSET
     )
     reports: ReportsKeys | UnsetType = UNSET
-    probes: Annotated[Duration, Meta(description="how often routers measure round trips")] | UnsetType = UNSET
+    probes: Annotated[Period, Meta(description="how often routers measure round trips")] | UnsetType = UNSET
     jitter: JitterKeys | UnsetType = UNSET
     slow_start: Annotated[Duration, Meta(description="how long a server is slower after a cold start")] | UnsetType = (
         UNSET

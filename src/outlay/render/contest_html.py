@@ -16,7 +16,7 @@ from outlay.units import format_duration
 
 # Of the reliability plot: its square, in the units of the drawing.
 _SIDE = 220.0
-_LEFT, _WIDTH, _ROW = 150.0, 760.0, 22.0
+_LEFT, _WIDTH, _ROW = 140.0, 560.0, 22.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

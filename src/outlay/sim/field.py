@@ -58,7 +58,8 @@ class Field:
         if fault.kind == "slow":
             server.slow /= fault.factor
         else:
-            server.is_down = False
+            # Another outage may have begun meanwhile.
+            server.is_down = self.fault(place, "down") is not None
 
     def fault(self, place: int, kind: str) -> Fault | None:
         """The fault of this kind that a target has now; None without one."""

@@ -95,7 +95,7 @@ class OutlayRouter:
         if self._decided is not None:
             self._decided(decision, case.request, forecasts, draws.drawn)
         if not self._policy.of(case.request.moment).sheddable:
-            self.signals.decided(bool(decision.fit.any()), now_ns)
+            self.signals.decided(decision.pressed, now_ns)
         case.rung, case.explored = decision.rung, decision.explored
         if decision.action == "serve":
             case.p_on_time, case.p_plain = decision.p_on_time, decision.p_plain
