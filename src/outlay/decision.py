@@ -8,13 +8,14 @@ chance only as long as that makes nobody else wait; the ladder ends in a deferra
 A first attempt leaves a reserve: it is given up while the fallback can still be on time.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from outlay.decaying import LEVELS, Floats
+from outlay.decaying import Floats
 from outlay.forecast import Forecasts
 from outlay.policy import Policy, Rules
 from outlay.work import Mask, Request
@@ -28,8 +29,6 @@ _WORTH_TRYING = 0.5
 # Queueing this share of what remains puts the full price on a request that may come late anyway.
 _PRICED_WAIT = 0.1
 _SAME_SITE = 1.5
-
-_P16, _P84 = (int(np.searchsorted(LEVELS, level)) for level in (0.16, 0.84))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +172,7 @@ def _pick(
         near = np.where(fleet.at(request.local), ahead, np.inf)
         home = int(near.argmin())
         gain_ns = near[home] - ahead[best]
-        if gain_ns <= max(rules.local_share * within_ns, 2 * _sigma_ns(view, home, best)):
+        if gain_ns <= rules.local_share * within_ns or gain_ns <= 2 * _sigma_ns(view, home, best):
             ahead, best = near, home
     close = ahead <= ahead[best] + max(rules.tie_ns, rules.tie_share * ahead[best])
     options = close.nonzero()[0]
@@ -189,9 +188,7 @@ def _sigma_ns(view: Forecasts, one: int, other: int) -> float:
 
     Their servers' times are not in it: a queue that is longer is longer, however uncertain both are.
     """
-    spread = view.network_ns[[one, other]]
-    half = (spread[:, _P84] - spread[:, _P16]) / 2
-    return float(np.hypot(half[0], half[1]))
+    return math.hypot(view.network_sigma_ns[one], view.network_sigma_ns[other])
 
 
 def _serve(chance: _Chance, request: Request, remaining_ns: int, rules: Rules, now_ns: int, explored: bool) -> Decision:
@@ -235,7 +232,7 @@ def _fallback(view: Forecasts, chosen: int, rules: Rules) -> int | None:
     """
     fleet = view.fleet
     ahead = np.where(view.usable & fleet.of(rules.variants), view.middle_ns, np.inf)
-    ahead *= np.where(fleet.away[fleet.site_of[chosen]], 1.0, _SAME_SITE)
+    ahead[fleet.at(fleet.targets[chosen].site)] *= _SAME_SITE
     ahead[chosen] = np.inf
     other = int(ahead.argmin())
     return other if ahead[other] < np.inf else None

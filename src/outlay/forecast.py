@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from outlay.decaying import PER_OCTAVE, WEIGHTS
+from outlay.decaying import LEVELS, PER_OCTAVE, WEIGHTS
 from outlay.work import Fleet
 
 Floats = NDArray[np.float64]
@@ -28,9 +28,9 @@ BUCKETS = (HIGH - LOW) * PER_OCTAVE
 EDGES = np.linspace(LOW, HIGH, BUCKETS + 1)
 
 # Multiples of the median between which a quantile is interpolated.
-_GRID = np.exp2(np.concatenate([np.linspace(-2, 2, 19), [2.5, 3, 3.5, 4, 5, 6]]))
+_GRID = np.exp2(np.array([-2, -0.7, -0.3, -0.1, 0, 0.1, 0.25, 0.4, 0.6, 0.85, 1.2, 1.7, 2.4, 3.4, 5]))
 
-_ONE = 9
+_ONE = 4
 
 # Where it is learned how far promises are off, and the same as log-odds; between them it is interpolated.
 CLAIMS = (0.5, 0.8, 0.9, 0.95, 0.98, 0.995)
@@ -89,10 +89,12 @@ class Forecasts:
         """
         scale, shift, begin = self._places
         p = self._p_warm(within_ns - self.network_ns, scale[:, None], shift[:, None], begin[:, None])
-        for candidate, starts_ns in self.cold_ns.items():
-            left = within_ns - starts_ns[:, None] - self.network_ns[candidate]
-            late = self._p_warm(left, scale[candidate], shift[candidate], begin[candidate]).mean()
-            p[candidate] += self.cold[candidate] * (late - p[candidate])
+        if self.cold_ns:
+            places, starts_ns, shares = self._cold_starts
+            left = within_ns - starts_ns[:, :, None] - self.network_ns[places][:, None, :]
+            at = places[:, None, None]
+            late = (self._p_warm(left, scale[at], shift[at], begin[at]) * shares).sum(axis=1)
+            p[places] += self.cold[places] * (late - p[places])
         p *= 1.0 - self.failure
         return p
 
@@ -139,9 +141,14 @@ class Forecasts:
         # fmin turns the NaN of an unknown path into infinity.
         return np.asarray(np.fmin(self.network_ns[:, _MIDDLE] + self.service_ns * factor, np.inf))
 
+    @cached_property
+    def network_sigma_ns(self) -> Floats:
+        """The standard deviation of each candidate's network, as half of the distance from its p16 to its p84."""
+        return np.asarray((self.network_ns[:, _P84] - self.network_ns[:, _P16]) / 2)
+
     def prepared(self) -> "Forecasts":
         """Itself, with everything worked out that a decision will ask first."""
-        _ = self._places, self._flat, self.middle_ns
+        _ = self._places, self._flat, self.middle_ns, self.network_sigma_ns, self.cold_ns and self._cold_starts
         return self
 
     def shorter(self, useful_tokens: int) -> "Forecasts":
@@ -182,6 +189,17 @@ class Forecasts:
         place *= rise[whole]
         place += lower[whole]
         return np.asarray(place @ WEIGHTS)
+
+    @cached_property
+    def _cold_starts(self) -> tuple[NDArray[np.intp], Floats, Floats]:
+        """The candidates that may be cold, their times to start side by side, and the share of each time."""
+        longest = max(len(starts_ns) for starts_ns in self.cold_ns.values())
+        places = np.array(list(self.cold_ns), dtype=np.intp)
+        starts, shares = np.zeros((2, len(places), longest))
+        for row, starts_ns in enumerate(self.cold_ns.values()):
+            starts[row, : len(starts_ns)] = starts_ns
+            shares[row, : len(starts_ns)] = 1 / len(starts_ns)
+        return places, starts, shares
 
     @cached_property
     def _flat(self) -> tuple[Floats, Floats]:
@@ -227,3 +245,4 @@ class Curve:
 
 
 _MIDDLE = int(np.searchsorted(np.cumsum(WEIGHTS), 0.5))
+_P16, _P84 = (int(np.searchsorted(LEVELS, level)) for level in (0.16, 0.84))

@@ -34,7 +34,8 @@ LOADS = 3
 class Learning:
     """How fast is learned and forgotten.
 
-    half_life_ns: of ratios, 60 s; network_half_life_ns: of paths, 60 s; error_half_life_ns: 8 s, so that a server that is back is used again within a minute.
+    half_life_ns: of ratios, 60 s; network_half_life_ns: of paths, 60 s; error_half_life_ns: of failures, 8 s, so that a
+    server that is back is used again within a minute.
     prior_weight: how many observations the prior is worth; prior_octaves: its standard deviation, in doublings.
     cell_weight: how many of its own a cell needs before they weigh as much as those of all targets.
     enough: from how many on a cell is called calibrated.

@@ -123,7 +123,7 @@ class Fleet:
     Raises ValueError for a name that two of them bear.
     """
 
-    __slots__ = ("_of_site", "_of_variants", "away", "index", "price", "quality", "site_of", "sites", "targets")
+    __slots__ = ("_of_site", "_of_variants", "index", "price", "quality", "site_of", "sites", "targets")
 
     def __init__(self, targets: Iterable[Target]) -> None:
         self.targets = tuple(targets)
@@ -134,7 +134,6 @@ class Fleet:
         self.site_of = np.array([self.sites.index(target.site) for target in self.targets], dtype=np.intp)
         self.quality = np.array([target.quality for target in self.targets])
         self.price = np.array([target.price_per_s for target in self.targets])
-        self.away = self.site_of[None, :] != np.arange(len(self.sites))[:, None]  # a row a site: who stands elsewhere
         self._of_site: dict[str | None, Mask] = {}
         self._of_variants: dict[tuple[str, ...], Mask] = {}
 
