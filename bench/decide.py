@@ -4,9 +4,9 @@
     ./dev bench decide --decisions 50000
 
 Twenty sites, two variants, one target in ten of which may be cold. After every tenth decision the signals and what was
-learned change, outside of what is timed; the first decision after that finds the processor's caches full of other things,
-and stands in a column of its own. Beside them a floor: one numpy pass over as many candidates that computes a mean plus z
-standard deviations and takes the smallest.
+learned change, outside of what is timed; the first decision after that finds the processor's caches full of other
+things, and stands in a column of its own. Beside them a floor: one numpy pass over as many candidates that computes a
+mean plus z standard deviations and takes the smallest.
 """
 
 import argparse
@@ -75,6 +75,7 @@ class Scene:
             "uk", f"s{target % SITES}", (10 + 8 * (target % SITES)) * MS * (1 + random.random()), now_ns
         )
         expected = self.forecaster.forecasts(self.request, now_ns, self.usable).expectation(target)
+        self.forecaster.kept("voice", 0.5 + random.random() / 2, random.random() < 0.9, now_ns)
         self.forecaster.learn(expected, expected.service_ns * random.lognormvariate(0, 0.3), now_ns)
 
 

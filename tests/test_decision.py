@@ -165,7 +165,9 @@ def test_a_first_attempt_leaves_room_for_the_fallback() -> None:
     decision = chosen(forecasts(300, 400, 100))
     assert decision.fallback is not None
     (curve,) = decision.forecasts.curves([decision.fallback])
-    assert decision.deadline_ns == pytest.approx(900 * MS - curve.quantile_ns(0.95) - 10 * MS)
+    # Never later than the P95 of the fallback and a margin before the end; by the bound a little earlier.
+    latest_ns = 900 * MS - curve.quantile_ns(0.95) - 10 * MS
+    assert latest_ns - 0.1 * curve.quantile_ns(0.95) <= decision.deadline_ns <= latest_ns
     alone = chosen(forecasts(300, 400, 100), rules=replace(RULES, attempts=1))
     assert (alone.fallback, alone.deadline_ns) == (None, 900 * MS)
 

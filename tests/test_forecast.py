@@ -157,3 +157,13 @@ def test_probabilities_are_probabilities_and_grow_with_time(
     assert all(later >= earlier - 1e-9 for earlier, later in pairwise(p))
     assert WEIGHTS.sum() == pytest.approx(1.0)
     assert len(EDGES) == BUCKETS + 1
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.floats(5, 2000), st.floats(0.05, 1.2), st.floats(1, 3), st.sampled_from([0.5, 0.9, 0.95, 0.98]))
+def test_a_bound_is_never_less_than_the_quantile(
+    service_ms: float, octaves: float, spread: float, level: float
+) -> None:
+    made = forecasts(lognormal_points(60 * MS, 0.5), service_ms, octaves, spread=spread)
+    assert made.p_within(made.bound_ns(0, level))[0] >= level - 0.005
+    assert made.p_of(0, 500 * MS) == pytest.approx(made.p_within(500 * MS)[0], abs=1e-12)

@@ -28,7 +28,6 @@ RESERVE = 0.95
 _WORTH_TRYING = 0.5
 # Queueing this share of what remains puts the full price on a request that may come late anyway.
 _PRICED_WAIT = 0.1
-_SAME_SITE = 1.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +45,8 @@ class Decision:
 
     `target` is the candidate's place in the fleet, None unless the action is to serve. `p_on_time` is the best that
     could be had when nothing is served; `p_plain` is the same before what came of earlier promises was counted in.
-    `headroom_ns` is what remains less the time the choice stays within with probability p_min: negative means that it
-    is served as the best chance. `rung` counts from 0. `deadline_ns` is the time from now at which the attempt is given
-    up, `fallback` who is tried then.
+    `rung` counts from 0. `deadline_ns` is the time from now at which the attempt is given up, `fallback` who is tried
+    then.
     """
 
     request: str
@@ -59,7 +57,8 @@ class Decision:
     target: int | None
     p_on_time: float
     p_plain: float
-    headroom_ns: float
+    render_ns: int
+    p_min: float
     rung: int
     output_tokens: int
     deadline_ns: float
@@ -68,6 +67,18 @@ class Decision:
     p: Floats
     fit: Mask
     forecasts: Forecasts
+
+    @property
+    def headroom_ns(self) -> float:
+        """What remains less the time within which the choice comes with probability p_min, the device's part kept back.
+
+        Negative when it is served as the best chance, minus infinity when nothing is. It is worked out from the
+        forecasts when it is asked for, and those hold until more is learned.
+        """
+        if self.target is None:
+            return -math.inf
+        (curve,) = self.forecasts.curves([self.target])
+        return self.remaining_ns - self.render_ns - curve.quantile_ns(self.p_min)
 
     @property
     def pressed(self) -> bool:
@@ -92,7 +103,7 @@ class Decision:
             (not self.fit[place], "not likely enough on time"),
             (chosen is None, self.reason),
             (view.fleet.quality[place] < view.fleet.quality[chosen or 0], "a better variant is on time too"),
-            (view.middle_ns[place] < view.middle_ns[chosen or 0], "not enough faster to leave the user's site"),
+            (view.ahead_ns[place] < view.ahead_ns[chosen or 0], "not enough faster to leave the user's site"),
         )
         return next((why for holds, why in whys if holds), "slower than the chosen one")
 
@@ -124,7 +135,7 @@ def decide(
         p *= view.usable & view.fleet.of(rung.variants)
         fit = p >= rules.p_min
         if fit.any():
-            chosen, explored = _pick(request, within_ns, rules, view, fit, random)
+            chosen, explored = _pick(request, within_ns, rules, rung.variants, view, fit, random)
             return _serve(
                 _Chance(depth, tokens, view, p, plain, fit, chosen), request, remaining_ns, rules, now_ns, explored
             )
@@ -157,16 +168,23 @@ class _Chance:
 
 
 def _pick(
-    request: Request, within_ns: float, rules: Rules, view: Forecasts, fit: Mask, random: Callable[[], float]
+    request: Request,
+    within_ns: float,
+    rules: Rules,
+    variants: tuple[str, ...],
+    view: Forecasts,
+    fit: Mask,
+    random: Callable[[], float],
 ) -> tuple[int, bool]:
-    """One of those that fit, and whether it was picked to learn of it."""
+    """One of those that fit, which all serve one of `variants`, and whether it was picked to learn of it."""
     fleet = view.fleet
-    quality = np.where(fit, fleet.quality, -1.0)
-    fit = quality >= quality.max()
+    if fleet.is_mixed(variants):
+        quality = np.where(fit, fleet.quality, -1.0)
+        fit = quality >= quality.max()
     if rules.explore and random() < rules.explore:
         options = fit.nonzero()[0]
         return int(options[int(random() * len(options))]), True
-    ahead = np.where(fit, view.middle_ns, np.inf)
+    ahead = np.where(fit, view.ahead_ns, np.inf)
     best = int(ahead.argmin())
     if request.local is not None:
         near = np.where(fleet.at(request.local), ahead, np.inf)
@@ -196,14 +214,11 @@ def _serve(chance: _Chance, request: Request, remaining_ns: int, rules: Rules, n
     within_ns = float(remaining_ns - rules.render_ns)
     p_plain, deadline_ns, fallback = float(chance.plain[chosen]), within_ns, None
     other = _fallback(view, chosen, rules) if rules.attempts > 1 else None
-    curve, *second = view.curves([chosen] if other is None else [chosen, other])
-    if second:
-        reserve_ns = second[0].quantile_ns(RESERVE)
-        early_ns = within_ns - reserve_ns - rules.margin_ns
-        first = curve.within(early_ns)
-        both = first + (1 - first) * second[0].within(reserve_ns)
+    if other is not None:
+        early_ns = within_ns - view.bound_ns(other, RESERVE) - rules.margin_ns
+        first = view.p_of(chosen, early_ns) if early_ns > 0 else 0.0
         # Giving up an attempt that would have come is worse than waiting for it.
-        if first >= _WORTH_TRYING and both >= p_plain - 0.005:
+        if first >= _WORTH_TRYING and first + (1 - first) * RESERVE >= p_plain - 0.005:
             deadline_ns, fallback = early_ns, other
     return Decision(
         request=request.id,
@@ -214,7 +229,8 @@ def _serve(chance: _Chance, request: Request, remaining_ns: int, rules: Rules, n
         target=chosen,
         p_on_time=float(chance.p[chosen]),
         p_plain=p_plain,
-        headroom_ns=within_ns - curve.quantile_ns(rules.p_min),
+        render_ns=rules.render_ns,
+        p_min=rules.p_min,
         rung=chance.depth,
         output_tokens=chance.tokens,
         deadline_ns=deadline_ns,
@@ -231,10 +247,13 @@ def _fallback(view: Forecasts, chosen: int, rules: Rules) -> int | None:
     as much longer.
     """
     fleet = view.fleet
-    ahead = np.where(view.usable & fleet.of(rules.variants), view.middle_ns, np.inf)
-    ahead[fleet.at(fleet.targets[chosen].site)] *= _SAME_SITE
+    allowed = fleet.of(rules.variants)
+    ahead = view.ahead_ns * fleet.beside(fleet.targets[chosen].site)
     ahead[chosen] = np.inf
     other = int(ahead.argmin())
+    if not (view.usable[other] and allowed[other]):
+        ahead = np.where(view.usable & allowed, ahead, np.inf)
+        other = int(ahead.argmin())
     return other if ahead[other] < np.inf else None
 
 
@@ -261,7 +280,8 @@ def _turned_away(
         target=None,
         p_on_time=float(best.p[best.chosen]),
         p_plain=float(best.plain[best.chosen]),
-        headroom_ns=float("-inf"),
+        render_ns=rules.render_ns,
+        p_min=rules.p_min,
         rung=len(rules.rungs),
         output_tokens=0,
         deadline_ns=0.0,

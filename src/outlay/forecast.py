@@ -98,6 +98,33 @@ class Forecasts:
         p *= 1.0 - self.failure
         return p
 
+    def p_of(self, candidate: int, within_ns: float) -> float:
+        """`p_within` of one candidate."""
+        scale, shift, begin = self._places
+        network_ns = self.network_ns[candidate]
+        p = float(self._p_warm(within_ns - network_ns, scale[candidate], shift[candidate], begin[candidate]))
+        if candidate in self.cold_ns:
+            left = within_ns - self.cold_ns[candidate][:, None] - network_ns
+            late = float(self._p_warm(left, scale[candidate], shift[candidate], begin[candidate]).mean())
+            p += float(self.cold[candidate]) * (late - p)
+        return p * (1.0 - float(self.failure[candidate]))
+
+    def bound_ns(self, candidate: int, level: float) -> float:
+        """A time within which the candidate is with at least probability `level`, given that it comes.
+
+        Half of what may be late is granted to the network and half to the server (Boole's inequality), so it holds
+        whatever the two have to do with one another. It is quick to find, and never less than the quantile.
+        """
+        each = (1.0 + level) / 2
+        row = self.row[candidate]
+        edge = LOW + int(self.cdf[row].searchsorted(each)) / PER_OCTAVE
+        middle = self.middle[row]
+        factor = 2.0 ** (middle + (edge - middle) * self.spread[candidate])
+        bound_ns = self.network_ns[candidate, bisect_left(_LEVELS, each)] + self.service_ns[candidate] * factor
+        if candidate in self.cold_ns and self.cold[candidate] > (1.0 - each) / 2:
+            bound_ns += self.cold_ns[candidate].max()
+        return float(bound_ns)
+
     def judged(self, p: Floats) -> Floats:
         """Plain probabilities as they may be promised: what came of earlier ones is in them."""
         if self.late is None:
@@ -142,13 +169,23 @@ class Forecasts:
         return np.asarray(np.fmin(self.network_ns[:, _MIDDLE] + self.service_ns * factor, np.inf))
 
     @cached_property
+    def ahead_ns(self) -> Floats:
+        """`middle_ns`, with what a cold start adds on average."""
+        if not self.cold_ns:
+            return self.middle_ns
+        places, starts_ns, shares = self._cold_starts
+        ahead_ns = self.middle_ns.copy()
+        ahead_ns[places] += self.cold[places] * (starts_ns * shares).sum(axis=1)
+        return ahead_ns
+
+    @cached_property
     def network_sigma_ns(self) -> Floats:
         """The standard deviation of each candidate's network, as half of the distance from its p16 to its p84."""
         return np.asarray((self.network_ns[:, _P84] - self.network_ns[:, _P16]) / 2)
 
     def prepared(self) -> "Forecasts":
         """Itself, with everything worked out that a decision will ask first."""
-        _ = self._places, self._flat, self.middle_ns, self.network_sigma_ns, self.cold_ns and self._cold_starts
+        _ = self._places, self._flat, self.ahead_ns, self.network_sigma_ns
         return self
 
     def shorter(self, useful_tokens: int) -> "Forecasts":
@@ -244,5 +281,6 @@ class Curve:
         return times_ns[place - 1] + part * (times_ns[place] - times_ns[place - 1])
 
 
+_LEVELS = LEVELS.tolist()
 _MIDDLE = int(np.searchsorted(np.cumsum(WEIGHTS), 0.5))
 _P16, _P84 = (int(np.searchsorted(LEVELS, level)) for level in (0.16, 0.84))

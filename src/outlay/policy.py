@@ -68,6 +68,8 @@ class Rules:
     sheddable: bool = False
     shed_from: float = 0.02
     hedge: Hedge | None = None
+    # Every variant that some rung allows; empty when one allows any.
+    variants: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         if not self.rungs:
@@ -76,13 +78,9 @@ class Rules:
             raise ValueError("p_floor must lie above 0 and at most at p_min, and p_min below 1")
         if not (0 <= self.explore < 1 and self.attempts >= 1):
             raise ValueError("the share to explore lies in [0, 1), and there is at least one attempt")
-
-    @property
-    def variants(self) -> tuple[str, ...]:
-        """Every variant that some rung allows; empty when one allows any."""
-        if not all(rung.variants for rung in self.rungs):
-            return ()
-        return tuple(dict.fromkeys(variant for rung in self.rungs for variant in rung.variants))
+        every = dict.fromkeys(variant for rung in self.rungs for variant in rung.variants)
+        whole = any(not rung.variants for rung in self.rungs)
+        object.__setattr__(self, "variants", () if whole else tuple(every))
 
 
 DEFAULT_RULES = Rules()

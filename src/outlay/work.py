@@ -17,6 +17,9 @@ from outlay.units import NS_PER_MS, NS_PER_S
 KV_PENALTY_NS = 150 * NS_PER_MS
 MOST_KV = 0.99
 
+# A fallback at the same site may fail with what it stands in for, so it must be this much quicker.
+SAME_SITE = 1.5
+
 Mask = NDArray[np.bool_]
 
 
@@ -123,7 +126,18 @@ class Fleet:
     Raises ValueError for a name that two of them bear.
     """
 
-    __slots__ = ("_of_site", "_of_variants", "index", "price", "quality", "site_of", "sites", "targets")
+    __slots__ = (
+        "_beside",
+        "_mixed",
+        "_of_site",
+        "_of_variants",
+        "index",
+        "price",
+        "quality",
+        "site_of",
+        "sites",
+        "targets",
+    )
 
     def __init__(self, targets: Iterable[Target]) -> None:
         self.targets = tuple(targets)
@@ -136,6 +150,8 @@ class Fleet:
         self.price = np.array([target.price_per_s for target in self.targets])
         self._of_site: dict[str | None, Mask] = {}
         self._of_variants: dict[tuple[str, ...], Mask] = {}
+        self._beside: dict[str, NDArray[np.float64]] = {}
+        self._mixed: dict[tuple[str, ...], bool] = {}
 
     def at(self, site: str | None) -> Mask:
         """Which targets stand at a site; none at a site that has none."""
@@ -151,3 +167,17 @@ class Fleet:
             chosen = [not variants or target.variant in variants for target in self.targets]
             mask = self._of_variants[variants] = np.array(chosen, dtype=np.bool_)
         return mask
+
+    def beside(self, site: str) -> NDArray[np.float64]:
+        """How much longer each target counts as a fallback for one at a site: SAME_SITE times when it stands there."""
+        factors = self._beside.get(site)
+        if factors is None:
+            factors = self._beside[site] = np.where(self.at(site), SAME_SITE, 1.0)
+        return factors
+
+    def is_mixed(self, variants: tuple[str, ...]) -> bool:
+        """Whether the targets of `variants` differ in quality."""
+        mixed = self._mixed.get(variants)
+        if mixed is None:
+            mixed = self._mixed[variants] = len(set(self.quality[self.of(variants)].tolist())) > 1
+        return mixed
