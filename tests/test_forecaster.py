@@ -222,3 +222,25 @@ def test_promises_that_are_broken_make_the_next_ones_smaller() -> None:
     judged = forecaster.forecasts(REQUEST, 4 * S, USABLE).judged(plain)
     assert judged[2] == pytest.approx(0.9, abs=0.03)
     assert (np.diff(judged) >= -1e-12).all(), "a better chance is never a worse promise"
+
+
+def test_everything_known_of_a_target_and_of_a_path_can_be_looked_at_with_its_age_and_source() -> None:
+    signals, forecaster = made()
+    signals.sent("x", 0, 100.0, 10.0, 0)
+    forecaster.failed(0, 0)
+    found = forecaster.of(0, 2 * S)
+    assert {"own_waiting", "waiting", "failure"} <= found.keys()
+    assert found["failure"].value > 0.3
+    assert (found["failure"].age_ns, found["waiting"].source) == (2 * S, "scrape")
+    assert "cold" not in found
+    assert forecaster.of(2, 0)["cold"].value == 0.5
+    declared = forecaster.path_of("uk", "lon", 0)
+    assert declared is not None
+    assert declared.source == "declared"
+    for number in range(200):
+        forecaster.network("uk", "lon", (70 if number % 2 else 50) * MS, number)
+    measured = forecaster.path_of("uk", "lon", 3 * S)
+    assert measured is not None
+    assert (measured.source, measured.age_ns) == ("measured", 3 * S - 199)
+    assert measured.sigma == pytest.approx(10 * MS, rel=0.5)
+    assert forecaster.path_of("uk", "atlantis", 0) is None

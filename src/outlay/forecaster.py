@@ -19,7 +19,7 @@ import numpy as np
 
 from outlay.decaying import LEVELS, PER_OCTAVE, DecayingHistogram, Floats
 from outlay.forecast import BUCKETS, CLAIMS, EDGES, HIGH, LOW, Expectation, Forecasts
-from outlay.signals import NEVER, WAITING_HALF_NS, Alarm, Signals
+from outlay.signals import NEVER, WAITING_HALF_NS, Alarm, Signal, Signals
 from outlay.units import NS_PER_S
 from outlay.work import MOST_KV, Request
 
@@ -154,6 +154,30 @@ class Forecaster:
                 target=self.fleet.targets[target].name,
                 text=f"takes {2 ** abs(octaves):.0f} times {how} than its service model says: is it {MEASURES}?",
             )
+
+    # For people
+
+    def of(self, target: int, now_ns: int) -> dict[str, Signal]:
+        """All live signals of one target: its own, how likely it fails, and how likely it must load its model first."""
+        share, count = self._failures.shares(now_ns)[target], self._failures.counts(now_ns)[target]
+        failure = Signal(
+            value=float(share),
+            sigma=math.sqrt(share * (1 - share) / (1 + count)),
+            age_ns=max(now_ns - int(self._failures.at_ns[target]), 0),
+            source="own",
+        )
+        found = self.signals.of(target, now_ns) | {"failure": failure}
+        if self.fleet.targets[target].cold is not None:
+            cold = 1.0 if target in self._starting else self._cold_share(target, now_ns)
+            sigma = math.sqrt(cold * (1 - cold))
+            found["cold"] = Signal(value=cold, sigma=sigma, age_ns=0, source="own")
+        return found
+
+    def path_of(self, path: str, site: str, now_ns: int) -> Signal | None:
+        """The round trip of a class of users to a site: its median and spread; None where nothing is known of it."""
+        if site not in self.fleet.sites:
+            return None
+        return self._path(path).signal(self.fleet.sites.index(site), now_ns)
 
     def _check(self, measures: str) -> None:
         if measures != MEASURES:
@@ -302,6 +326,20 @@ class _Path:
         # Nothing is faster than half of the fastest seen: widening must not invent a shorter path.
         return np.asarray(np.maximum(middle + (self._points - middle) * factor, self._points[:, :1] / 2))
 
+    def signal(self, site: int, now_ns: int) -> Signal | None:
+        """What is known of one site; half of the distance from its p16 to its p84 stands for the standard deviation."""
+        points = self.points(now_ns, self._learning)[site]
+        if np.isnan(points[0]):
+            return None
+        low, middle, high = np.interp((0.16, 0.5, 0.84), LEVELS, points)
+        seen_ns = self._seen[site].at_ns
+        return Signal(
+            value=float(middle),
+            sigma=float(high - low) / 2,
+            age_ns=0 if seen_ns is None else max(now_ns - seen_ns, 0),
+            source="declared" if seen_ns is None else "measured",
+        )
+
     def payload_ns(self, payload_bytes: int) -> Floats:
         """Sending: bytes over throughput, and the round trips of a slow start, `log2(1 + bytes / 14 KB)` of them."""
         rounds = math.log2(1 + payload_bytes / 14_336)
@@ -434,18 +472,22 @@ class _Failures:
         self._default = learning.default_error
         self._all = np.zeros(size)
         self._failed = np.zeros(size)
-        self._at_ns = np.zeros(size)
+        self.at_ns = np.zeros(size)
 
     def add(self, target: int, failed: bool, at_ns: int) -> None:
-        kept = 2.0 ** (-max(at_ns - self._at_ns[target], 0.0) / self._half_life_ns)
+        kept = 2.0 ** (-max(at_ns - self.at_ns[target], 0.0) / self._half_life_ns)
         self._all[target] = self._all[target] * kept + 1.0
         self._failed[target] = self._failed[target] * kept + float(failed)
-        self._at_ns[target] = max(at_ns, self._at_ns[target])
+        self.at_ns[target] = max(at_ns, self.at_ns[target])
 
     def shares(self, now_ns: int) -> Floats:
         """One observation's worth of the default, so that two failures in a row already count for much."""
-        kept = np.exp2((self._at_ns - now_ns) / self._half_life_ns)
+        kept = np.exp2((self.at_ns - now_ns) / self._half_life_ns)
         return np.asarray((self._default + self._failed * kept) / (1.0 + self._all * kept))
+
+    def counts(self, now_ns: int) -> Floats:
+        """How many attempts at each target are still remembered."""
+        return np.asarray(self._all * np.exp2((self.at_ns - now_ns) / self._half_life_ns))
 
 
 class _Promises:
