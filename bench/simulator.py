@@ -125,9 +125,8 @@ def worlds(rounds: int) -> None:
     """Events a second of a whole world."""
     path = WORLDS / "steady.yaml"
     world = load_world(path.read_bytes(), str(path), lambda data: (WORLDS / data).read_bytes())
-    print(
-        "| steady world | events | interactions | thousand events a second | interactions a second |\n|---|---|---|---|---|"
-    )
+    heads = ("steady world", "events", "interactions", "thousand events a second", "interactions a second")
+    print("| " + " | ".join(heads) + " |\n" + "|---" * 5 + "|")
     for policy in ("round-robin", "p2c", "prequal", "outlay"):
         speeds, served = [], []
         for seed in range(rounds):

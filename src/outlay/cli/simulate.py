@@ -173,12 +173,14 @@ def _report(world: "World", runs: "Sequence[Run]", *, html: Path | None, json: b
 
     found = standings(runs, {target.name: target.price_per_s for target in world.targets})
     ranking = rank(found, RIVALS)
+    if json:
+        sys.stdout.buffer.write(contest.document(world.name, found, ranking) + b"\n")
+        sys.stdout.flush()
+    else:
+        contest.draw(Console(highlight=False), world.name, world.about, found, ranking)
+    # Last: a file that cannot be written should not cost what was computed.
     if html is not None:
         from outlay.render.contest_html import to_html
 
         write_whole(html, to_html(world.name, world.about, found, ranking).encode())
         say(f"{html}: written")
-    if json:
-        sys.stdout.buffer.write(contest.document(world.name, found, ranking) + b"\n")
-        return
-    contest.draw(Console(highlight=False), world.name, world.about, found, ranking)
