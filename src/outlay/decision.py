@@ -26,6 +26,8 @@ Action = Literal["serve", "refuse", "defer"]
 RESERVE = 0.95
 # An attempt that is given up more often than not is no first attempt but a detour.
 _WORTH_TRYING = 0.5
+# What a reserve may cost: it is for failures that no forecast foresees.
+_FREE = 0.005
 # Queueing this share of what remains puts the full price on a request that may come late anyway.
 _PRICED_WAIT = 0.1
 
@@ -216,9 +218,10 @@ def _serve(chance: _Chance, request: Request, remaining_ns: int, rules: Rules, n
     other = _fallback(view, chosen, rules) if rules.attempts > 1 else None
     if other is not None:
         early_ns = within_ns - view.bound_ns(other, RESERVE) - rules.margin_ns
-        first = view.p_of(chosen, early_ns) if early_ns > 0 else 0.0
-        # Giving up an attempt that would have come is worse than waiting for it.
-        if first >= _WORTH_TRYING and first + (1 - first) * RESERVE >= p_plain - 0.005:
+        # Giving up an attempt that would have come is worse than waiting for it. When the first has come by then with
+        # probability f, both together come with f + (1 - f) RESERVE, which must not be less than what waiting gives.
+        needed = max(_WORTH_TRYING, (p_plain - _FREE - RESERVE) / (1 - RESERVE))
+        if early_ns > 0 and view.bound_ns(chosen, min(needed, 1.0)) <= early_ns:
             deadline_ns, fallback = early_ns, other
     return Decision(
         request=request.id,

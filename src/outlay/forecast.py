@@ -35,6 +35,19 @@ _ONE = 4
 # Where it is learned how far promises are off, and the same as log-odds; between them it is interpolated.
 CLAIMS = (0.5, 0.8, 0.9, 0.95, 0.98, 0.995)
 _CLAIMED = np.log(np.array(CLAIMS) / (1 - np.array(CLAIMS)))
+# Plain probabilities at which a promise is worked out, evenly spaced as log-odds: between two it is nearly a line.
+_LOGITS = np.linspace(-7, 9, 97)
+PLAIN = np.concatenate([[0.0], 1 / (1 + np.exp(-_LOGITS)), [1.0]])
+
+
+def promised(rise: Floats) -> Floats:
+    """What may be promised at each of PLAIN, when the log-odds of being late are higher by `rise[k]` at CLAIMS[k].
+
+    Where a better chance would become a worse promise, both become the worse one.
+    """
+    logits = _LOGITS - np.interp(_LOGITS, _CLAIMED, rise)
+    logits = np.minimum.accumulate(logits[::-1])[::-1]
+    return np.concatenate([[0.0], 1 / (1 + np.exp(-logits)), [1.0]])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +71,7 @@ class Forecasts:
     it lies below `2^EDGES[j]`; `middle[r]` is log2 of its median.
     With probability `cold[c]` one of `cold_ns[c]`, equally likely, comes on top. With `failure[c]` nothing comes.
     `usable[c]` is False while the target is ejected; `calibrated[c]` says whether enough was learned.
-    `late[k]` is what the log-odds of being late rise by at CLAIMS[k], so that promises come true; None: by nothing.
+    `late` holds what may be promised at each of PLAIN, so that promises come true; None: the plain probability itself.
     `pressure` is the share of requests that may not be shed and that waiting would have made late.
     """
 
@@ -98,17 +111,6 @@ class Forecasts:
         p *= 1.0 - self.failure
         return p
 
-    def p_of(self, candidate: int, within_ns: float) -> float:
-        """`p_within` of one candidate."""
-        scale, shift, begin = self._places
-        network_ns = self.network_ns[candidate]
-        p = float(self._p_warm(within_ns - network_ns, scale[candidate], shift[candidate], begin[candidate]))
-        if candidate in self.cold_ns:
-            left = within_ns - self.cold_ns[candidate][:, None] - network_ns
-            late = float(self._p_warm(left, scale[candidate], shift[candidate], begin[candidate]).mean())
-            p += float(self.cold[candidate]) * (late - p)
-        return p * (1.0 - float(self.failure[candidate]))
-
     def bound_ns(self, candidate: int, level: float) -> float:
         """A time within which the candidate is with at least probability `level`, given that it comes.
 
@@ -127,12 +129,7 @@ class Forecasts:
 
     def judged(self, p: Floats) -> Floats:
         """Plain probabilities as they may be promised: what came of earlier ones is in them."""
-        if self.late is None:
-            return p
-        odds = p / np.maximum(1.0 - p, 1e-9)
-        rise = np.interp(np.log(np.maximum(odds, 1e-9)), _CLAIMED, self.late)
-        odds *= np.exp(-rise)
-        return np.asarray(odds / (1.0 + odds))
+        return p if self.late is None else np.interp(p, PLAIN, self.late)
 
     def curves(self, candidates: Sequence[int]) -> "tuple[Curve, ...]":
         """How likely each of `candidates` has come by when: as functions of time that are cheap to ask again."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from outlay.decaying import LEVELS, PER_OCTAVE, DecayingHistogram, Floats
-from outlay.forecast import BUCKETS, CLAIMS, EDGES, HIGH, LOW, Expectation, Forecasts
+from outlay.forecast import BUCKETS, CLAIMS, EDGES, HIGH, LOW, Expectation, Forecasts, promised
 from outlay.signals import NEVER, WAITING_HALF_NS, Alarm, Signal, Signals
 from outlay.units import NS_PER_S
 from outlay.work import MOST_KV, Request
@@ -503,6 +503,7 @@ class _Promises:
         self._expected = np.zeros(len(CLAIMS))
         self._seen = np.zeros(len(CLAIMS))
         self._at_ns = 0
+        self._table: Floats | None = None
 
     def add(self, plain: float, on_time: bool, at_ns: int) -> None:
         share = self._share(at_ns)
@@ -511,16 +512,15 @@ class _Promises:
         self._expected = self._expected * share + weights * (1.0 - plain)
         self._seen = self._seen * share + weights * float(not on_time)
         self._at_ns = max(at_ns, self._at_ns)
+        self._table = None
 
     def late(self, now_ns: int) -> Floats:
-        share = self._share(now_ns)
-        factors = (self._seen * share + self._weight) / (self._expected * share + self._weight)
-        rise = np.log(np.clip(factors, _LEAST_LATE, _MOST_LATE))
-        # Where a better claim would become a worse promise, both become the same.
-        return np.asarray(np.maximum.accumulate((rise - _STEPS)[::-1])[::-1] + _STEPS)
+        """What may be promised at each of `forecast.PLAIN`; worked out anew when something came of a promise."""
+        if self._table is None:
+            share = self._share(now_ns)
+            factors = (self._seen * share + self._weight) / (self._expected * share + self._weight)
+            self._table = promised(np.log(np.clip(factors, _LEAST_LATE, _MOST_LATE)))
+        return self._table
 
     def _share(self, now_ns: int) -> float:
         return math.exp2(-max(now_ns - self._at_ns, 0) / self._half_life_ns)
-
-
-_STEPS = np.log(np.array(CLAIMS) / (1 - np.array(CLAIMS)))
