@@ -133,8 +133,7 @@ def decide(
         tokens = max(1, round(request.output_tokens * rung.output_share))
         view = forecasts if rung.output_share == 1 else forecasts.shorter(min(request.useful_tokens, tokens))
         plain = view.p_within(within_ns)
-        p = view.judged(plain)
-        p *= view.usable & view.fleet.of(rung.variants)
+        p = view.judged(plain) * (view.usable & view.fleet.of(rung.variants))
         fit = p >= rules.p_min
         if fit.any():
             chosen, explored = _pick(request, within_ns, rules, rung.variants, view, fit, random)
