@@ -75,7 +75,7 @@ class Scene:
             "uk", f"s{target % SITES}", (10 + 8 * (target % SITES)) * MS * (1 + random.random()), now_ns
         )
         expected = self.forecaster.forecasts(self.request, now_ns, self.usable).expectation(target)
-        self.forecaster.kept("voice", 0.5 + random.random() / 2, random.random() < 0.9, now_ns)
+        self.forecaster.kept(expected, 0.5 + random.random() / 2, random.random() < 0.9, now_ns)
         self.forecaster.learn(expected, expected.service_ns * random.lognormvariate(0, 0.3), now_ns)
 
 

@@ -1,5 +1,6 @@
 """Forecasts against the truth that made them: simulated sums, hand-made tables, and what must always hold."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -8,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlay.decaying import LEVELS, WEIGHTS
-from outlay.forecast import BUCKETS, CLAIMS, EDGES, Forecasts, promised
+from outlay.forecast import BUCKETS, CLAIMS, EDGES, PLAIN, Forecasts, promised
 from outlay.units import NS_PER_MS, NS_PER_S
 from outlay.work import Fleet, Service, Target
 
@@ -130,9 +131,13 @@ def test_a_shorter_answer_saves_its_steps_and_a_longer_one_changes_nothing() -> 
 
 def test_promises_are_moved_by_what_became_of_earlier_ones() -> None:
     # Twice the odds of being late, everywhere: 0.9 becomes 0.9 / (0.9 + 2 x 0.1).
-    made = forecasts(late=promised(np.full(len(CLAIMS), np.log(2.0))))
-    assert made.judged(np.array([0.9, 0.5, 0.0])) == pytest.approx([0.9 / 1.1, 1 / 3, 0.0], abs=1e-3)
-    assert (forecasts().judged(np.array([0.9])) == 0.9).all()
+    doubled = promised(np.full(len(CLAIMS), np.log(2.0)))
+    made = forecasts(late=np.concatenate([doubled, PLAIN, PLAIN]))
+    assert made.judged(np.array([0.9, 0.5])) == pytest.approx([0.9 / 1.1, 1 / 3], abs=1e-3)
+    assert made.judged(np.array([0.0, 1.0])) == pytest.approx([0.0, 1.0], abs=1e-6)
+    waiting = replace(made, load=np.array([1, 2]))
+    assert waiting.judged(np.array([0.9, 0.5])) == pytest.approx([0.9, 0.5], abs=1e-3), "its own class is as it was"
+    assert (forecasts().judged(np.array([0.9, 0.5])) == [0.9, 0.5]).all()
 
 
 @settings(max_examples=60, deadline=None)

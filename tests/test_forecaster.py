@@ -213,12 +213,13 @@ def test_a_payload_adds_its_bytes_and_the_round_trips_of_a_slow_start() -> None:
 
 def test_promises_that_are_broken_make_the_next_ones_smaller() -> None:
     _, forecaster = made()
+    before = forecaster.forecasts(REQUEST, 0, USABLE)
     plain = np.array([0.5, 0.9, 0.97])
-    assert (forecaster.forecasts(REQUEST, 0, USABLE).judged(plain) == plain).all()
+    assert (before.judged(plain) == plain).all()
     random = np.random.default_rng(5)
     for number in range(4000):
         # Claimed 0.97, kept 0.9.
-        forecaster.kept("voice", 0.97, bool(random.random() < 0.9), number * MS)
+        forecaster.kept(before.expectation(0), 0.97, bool(random.random() < 0.9), number * MS)
     judged = forecaster.forecasts(REQUEST, 4 * S, USABLE).judged(plain)
     assert judged[2] == pytest.approx(0.9, abs=0.03)
     assert (np.diff(judged) >= -1e-12).all(), "a better chance is never a worse promise"

@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 
 from outlay.decaying import Floats
-from outlay.forecast import Forecasts
+from outlay.forecast import Expectation, Forecasts
 from outlay.policy import Policy, Rules
 from outlay.work import Mask, Request
 
@@ -81,6 +81,15 @@ class Decision:
             return -math.inf
         (curve,) = self.forecasts.curves([self.target])
         return self.remaining_ns - self.render_ns - curve.quantile_ns(self.p_min)
+
+    def expectation(self) -> Expectation:
+        """What was predicted of the choice, to be kept until it is known what came of it. Only what is served has one.
+
+        Raises ValueError otherwise.
+        """
+        if self.target is None:
+            raise ValueError("nothing was predicted of what is not served")
+        return self.forecasts.expectation(self.target)
 
     @property
     def pressed(self) -> bool:

@@ -38,6 +38,8 @@ _CLAIMED = np.log(np.array(CLAIMS) / (1 - np.array(CLAIMS)))
 # Plain probabilities at which a promise is worked out, evenly spaced as log-odds: between two it is nearly a line.
 _LOGITS = np.linspace(-7, 9, 97)
 PLAIN = np.concatenate([[0.0], 1 / (1 + np.exp(-_LOGITS)), [1.0]])
+# The same for each of three load classes, two apart.
+SIDE_BY_SIDE = np.concatenate([PLAIN, PLAIN + 2, PLAIN + 4])
 
 
 def promised(rise: Floats) -> Floats:
@@ -71,7 +73,8 @@ class Forecasts:
     it lies below `2^EDGES[j]`; `middle[r]` is log2 of its median.
     With probability `cold[c]` one of `cold_ns[c]`, equally likely, comes on top. With `failure[c]` nothing comes.
     `usable[c]` is False while the target is ejected; `calibrated[c]` says whether enough was learned.
-    `late` holds what may be promised at each of PLAIN, so that promises come true; None: the plain probability itself.
+    `late` holds what may be promised at each of SIDE_BY_SIDE, which is PLAIN for each load class, so that promises come
+    true; None: the plain probability itself. `load[c]` is the class.
     `pressure` is the share of requests that may not be shed and that waiting would have made late.
     """
 
@@ -129,7 +132,7 @@ class Forecasts:
 
     def judged(self, p: Floats) -> Floats:
         """Plain probabilities as they may be promised: what came of earlier ones is in them."""
-        return p if self.late is None else np.interp(p, PLAIN, self.late)
+        return p if self.late is None else np.interp(p + 2.0 * self.load, SIDE_BY_SIDE, self.late)
 
     def curves(self, candidates: Sequence[int]) -> "tuple[Curve, ...]":
         """How likely each of `candidates` has come by when: as functions of time that are cheap to ask again."""

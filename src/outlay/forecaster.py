@@ -39,7 +39,7 @@ class Learning:
     prior_weight: how many observations the prior is worth; prior_octaves: its standard deviation, in doublings.
     cell_weight: how many of its own a cell needs before they weigh as much as those of all targets.
     enough: from how many on a cell is called calibrated.
-    promise_half_life_ns, promise_weight: of promises broken, 120 s; how many late ones it begins with.
+    promise_half_life_ns, promise_weight: of promises broken, 60 s; how many late ones it begins with.
     path_tau_ns: age at which what is known of a path is as uncertain again (10 to 30 s: routing practice).
     most_spread: the largest widening of a path by age.
     age_variance: what an old report adds to the variance of a prediction that rests on it alone, in units of its own.
@@ -52,7 +52,7 @@ class Learning:
     prior_octaves: float = 0.7
     cell_weight: float = 100.0
     enough: float = 100.0
-    promise_half_life_ns: int = 120 * NS_PER_S
+    promise_half_life_ns: int = 60 * NS_PER_S
     promise_weight: float = 1.0
     path_tau_ns: int = 20 * NS_PER_S
     most_spread: float = 4.0
@@ -123,9 +123,9 @@ class Forecaster:
         self._check(measures)
         self._observed(expected, service_ns, at_ns, cut=True)
 
-    def kept(self, moment: str, plain: float, on_time: bool, at_ns: int) -> None:
+    def kept(self, expected: Expectation, plain: float, on_time: bool, at_ns: int) -> None:
         """What came of a choice whose plain probability of being on time was this."""
-        self._promises.setdefault(moment, _Promises(self.learning)).add(plain, on_time, at_ns)
+        self._promises.setdefault(expected.moment, _Promises(self.learning)).add(expected.load, plain, on_time, at_ns)
 
     def failed(self, target: int, at_ns: int) -> None:
         """The target failed an attempt, for a reason that is its own: not a client's error, not our cancelling."""
@@ -494,32 +494,36 @@ class _Promises:
     """How much more often results were late than was promised, as what log-odds must rise by, claim by claim.
 
     Whoever looks best among many is so in part by luck, which no forecast of a single one can show. What became of the
-    chosen ones shows it. A claim between two of CLAIMS counts for both, for the nearer one more.
+    chosen ones shows it, load class by load class: where something waits, other chances are taken than where nothing
+    does. A claim between two of CLAIMS counts for both, for the nearer one more.
     """
 
     def __init__(self, learning: Learning) -> None:
         self._half_life_ns = learning.promise_half_life_ns
         self._weight = learning.promise_weight
-        self._expected = np.zeros(len(CLAIMS))
-        self._seen = np.zeros(len(CLAIMS))
+        self._expected = np.zeros((LOADS, len(CLAIMS)))
+        self._seen = np.zeros((LOADS, len(CLAIMS)))
         self._at_ns = 0
         self._table: Floats | None = None
 
-    def add(self, plain: float, on_time: bool, at_ns: int) -> None:
+    def add(self, load: int, plain: float, on_time: bool, at_ns: int) -> None:
         share = self._share(at_ns)
         claims = np.interp(plain, CLAIMS, np.arange(len(CLAIMS)))
         weights = np.maximum(1.0 - np.abs(np.arange(len(CLAIMS)) - claims), 0.0)
-        self._expected = self._expected * share + weights * (1.0 - plain)
-        self._seen = self._seen * share + weights * float(not on_time)
+        self._expected *= share
+        self._seen *= share
+        self._expected[load] += weights * (1.0 - plain)
+        self._seen[load] += weights * float(not on_time)
         self._at_ns = max(at_ns, self._at_ns)
         self._table = None
 
     def late(self, now_ns: int) -> Floats:
-        """What may be promised at each of `forecast.PLAIN`; worked out anew when something came of a promise."""
+        """What may be promised at each of `forecast.SIDE_BY_SIDE`; worked out anew when something came of a promise."""
         if self._table is None:
             share = self._share(now_ns)
             factors = (self._seen * share + self._weight) / (self._expected * share + self._weight)
-            self._table = promised(np.log(np.clip(factors, _LEAST_LATE, _MOST_LATE)))
+            rises = np.log(np.clip(factors, _LEAST_LATE, _MOST_LATE))
+            self._table = np.concatenate([promised(rise) for rise in rises])
         return self._table
 
     def _share(self, now_ns: int) -> float:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from outlay.forecast import Expectation
 from outlay.interaction import Outcome
 from outlay.sim.demand import Ask
 from outlay.sim.kernel import Event
@@ -44,6 +45,7 @@ class Case:
     total_ns: int | None = None
     p_on_time: float | None = None
     p_plain: float = 1.0
+    expected: Expectation | None = None
     rung: int = 0
     deferred: bool = False
     shortened: bool = False

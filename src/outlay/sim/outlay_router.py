@@ -81,8 +81,8 @@ class OutlayRouter:
 
     def known(self, case: Case, on_time: bool) -> None:
         """What came of a case, once that is known."""
-        if case.p_on_time is not None:
-            self.forecaster.kept(case.request.moment, case.p_plain, on_time, self._kernel.now_ns)
+        if case.expected is not None:
+            self.forecaster.kept(case.expected, case.p_plain, on_time, self._kernel.now_ns)
 
     # Deciding
 
@@ -99,6 +99,7 @@ class OutlayRouter:
         case.rung, case.explored = decision.rung, decision.explored
         if decision.action == "serve":
             case.p_on_time, case.p_plain = decision.p_on_time, decision.p_plain
+            case.expected = decision.expectation()
             self._send(case, decision)
         elif decision.action == "defer":
             case.deferred = True
