@@ -49,7 +49,7 @@ class Learning:
     network_half_life_ns: int = 60 * NS_PER_S
     error_half_life_ns: int = 8 * NS_PER_S
     prior_weight: float = 10.0
-    prior_octaves: float = 0.7
+    prior_octaves: float = 0.5
     cell_weight: float = 100.0
     enough: float = 100.0
     promise_half_life_ns: int = 60 * NS_PER_S
