@@ -172,6 +172,13 @@ def test_a_first_attempt_leaves_room_for_the_fallback() -> None:
     assert (alone.fallback, alone.deadline_ns) == (None, 900 * MS)
 
 
+def test_a_fallback_is_looked_for_where_retries_are_left() -> None:
+    # Little would be the quickest; its site has used its retries up.
+    spare = np.array([False, True, False])
+    assert chosen(forecasts(300, 400, 100)).fallback == 2
+    assert chosen(forecasts(300, 400, 100, spare=spare)).fallback == 1
+
+
 def test_an_attempt_that_would_more_often_be_given_up_keeps_all_the_time_there_is() -> None:
     # Home needs 610 ms; a fallback of 430 ms or more leaves it less than that.
     decision = chosen(forecasts(600, 2000, 420), rules=replace(RULES, p_min=0.9, p_floor=0.9))

@@ -259,6 +259,8 @@ def _fallback(view: Forecasts, chosen: int, rules: Rules) -> int | None:
     """
     fleet = view.fleet
     allowed = fleet.of(rules.variants)
+    if view.spare is not None:
+        allowed = allowed & view.spare
     ahead = view.ahead_ns * fleet.beside(fleet.targets[chosen].site)
     ahead[chosen] = np.inf
     other = int(ahead.argmin())

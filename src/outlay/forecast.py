@@ -75,7 +75,8 @@ class Forecasts:
     `usable[c]` is False while the target is ejected; `calibrated[c]` says whether enough was learned.
     `late` holds what may be promised at each of SIDE_BY_SIDE, which is PLAIN for each load class, so that promises come
     true; None: the plain probability itself. `load[c]` is the class.
-    `pressure` is the share of requests that may not be shed and that waiting would have made late.
+    `pressure` is the share of requests that may not be shed and that waiting would have made late. `spare[c]` says
+    where further attempts may go, because its site has retries left; None: anywhere.
     """
 
     fleet: Fleet
@@ -97,6 +98,7 @@ class Forecasts:
     calibrated: NDArray[np.bool_]
     late: Floats | None = None
     pressure: float = 0.0
+    spare: NDArray[np.bool_] | None = None
 
     def p_within(self, within_ns: float) -> Floats:
         """The plain probability that the result is perceived within `within_ns` from now, for every candidate.

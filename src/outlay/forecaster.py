@@ -194,6 +194,8 @@ class Forecaster:
         request: Request,
         now_ns: int,
         usable: "np.typing.NDArray[np.bool_]",
+        *,
+        spare: "np.typing.NDArray[np.bool_] | None" = None,
     ) -> Forecasts:
         """The time ahead of every target of the fleet for this request. It holds until something more is learned."""
         signals, learning = self.signals, self.learning
@@ -248,6 +250,7 @@ class Forecaster:
             calibrated=calibrated,
             late=promises.late(now_ns) if (promises := self._promises.get(request.moment)) else None,
             pressure=signals.pressure(now_ns),
+            spare=spare,
         ).prepared()
 
     def throughput(self, path: str, bytes_per_s: float) -> None:

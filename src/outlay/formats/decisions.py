@@ -58,6 +58,7 @@ class _Line(msgspec.Struct, kw_only=True, omit_defaults=True):
     calibrated: list[bool]
     late: list[float] | None
     pressure: float
+    spare: list[bool] | None = None
     target: int | None = None
     p_on_time: float = 0.0
     cold: dict[str, tuple[float, list[float]]] = {}
@@ -126,6 +127,7 @@ class DecisionWriter:
             calibrated=forecasts.calibrated.tolist(),
             late=None if forecasts.late is None else forecasts.late.tolist(),
             pressure=forecasts.pressure,
+            spare=None if forecasts.spare is None else forecasts.spare.tolist(),
             cold={
                 str(place): (float(forecasts.cold[place]), starts_ns.tolist())
                 for place, starts_ns in forecasts.cold_ns.items()
@@ -200,6 +202,7 @@ def _one(line: _Line, fleet: Fleet, rows: dict[str, tuple[Floats, float]], numbe
         calibrated=np.array(line.calibrated, dtype=np.bool_),
         late=None if line.late is None else np.array(line.late),
         pressure=line.pressure,
+        spare=None if line.spare is None else np.array(line.spare, dtype=np.bool_),
     )
     return Logged(
         request=line.request,

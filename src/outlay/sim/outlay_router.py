@@ -22,7 +22,7 @@ from outlay.sim.field import Field
 from outlay.sim.kernel import Kernel
 from outlay.underway import Attempt, Next, Situation, after_failure, after_silence
 from outlay.units import NS_PER_MS
-from outlay.work import Request
+from outlay.work import Mask, Request
 
 # Told of every first decision: what it was made from, and the chances it drew.
 Decided = Callable[[Decision, Request, Forecasts, list[float]], None]
@@ -109,7 +109,13 @@ class OutlayRouter:
 
     def _forecasts(self, case: Case) -> Forecasts:
         now_ns = self._kernel.now_ns
-        return self._ablation(self.forecaster.forecasts(case.request, now_ns, self.health.usable(now_ns)))
+        found = self.forecaster.forecasts(case.request, now_ns, self.health.usable(now_ns), spare=self._spare())
+        return self._ablation(found)
+
+    def _spare(self) -> Mask:
+        """A retry needs a token of the site that it goes to: one that fails a lot is not sent more of them."""
+        fleet = self._field.fleet
+        return np.array([self.throttles.allows(site) for site in fleet.sites])[fleet.site_of]
 
     def _send(self, case: Case, decision: Decision) -> None:
         target, now_ns = decision.target, self._kernel.now_ns
@@ -143,18 +149,16 @@ class OutlayRouter:
             self._do(attempt, after_silence(attempt.tried, self._situation(attempt)))
 
     def _situation(self, attempt: Try) -> Situation:
-        case, now_ns, fleet = attempt.case, self._kernel.now_ns, self._field.fleet
+        case, now_ns, spare = attempt.case, self._kernel.now_ns, self._spare()
         forecasts = self._forecasts(case)
-        # A retry needs a token of the site that it goes to: one that fails a lot is not sent more of them.
-        allows = np.array([self.throttles.allows(site) for site in fleet.sites])[fleet.site_of]
         return Situation(
             request=case.request,
             remaining_ns=case.remaining_ns(now_ns),
             policy=self._policy,
-            forecasts=replace(forecasts, usable=forecasts.usable & allows),
+            forecasts=replace(forecasts, usable=forecasts.usable & spare),
             now_ns=now_ns,
             random=self._random.random,
-            may_retry=bool(allows.any()),
+            may_retry=bool(spare.any()),
         )
 
     def _do(self, attempt: Try, what: Next) -> None:
