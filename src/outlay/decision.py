@@ -11,7 +11,7 @@ A first attempt leaves a reserve: it is given up while the fallback can still be
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -166,8 +166,7 @@ def _is_shed(rules: Rules, pressure: float, random: Callable[[], float]) -> bool
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Chance:
+class _Chance(NamedTuple):
     depth: int
     tokens: int
     view: Forecasts
@@ -199,10 +198,11 @@ def _pick(
     if request.local is not None:
         near = np.where(fleet.at(request.local), ahead, np.inf)
         home = int(near.argmin())
-        gain_ns = near[home] - ahead[best]
+        gain_ns = near.item(home) - ahead.item(best)
         if gain_ns <= rules.local_share * within_ns or gain_ns <= 2 * _sigma_ns(view, home, best):
             ahead, best = near, home
-    close = ahead <= ahead[best] + max(rules.tie_ns, rules.tie_share * ahead[best])
+    shortest_ns = ahead.item(best)
+    close = ahead <= shortest_ns + max(rules.tie_ns, rules.tie_share * shortest_ns)
     options = close.nonzero()[0]
     if len(options) > 1:
         price = fleet.price[options]
@@ -216,7 +216,7 @@ def _sigma_ns(view: Forecasts, one: int, other: int) -> float:
 
     Their servers' times are not in it: a queue that is longer is longer, however uncertain both are.
     """
-    return math.hypot(view.network_sigma_ns[one], view.network_sigma_ns[other])
+    return math.hypot(view.network_sigma_ns.item(one), view.network_sigma_ns.item(other))
 
 
 def _serve(chance: _Chance, request: Request, remaining_ns: int, rules: Rules, now_ns: int, explored: bool) -> Decision:

@@ -105,15 +105,15 @@ class Forecasts:
 
         0 where nothing is known of the path. `judged` makes promises of these.
         """
-        scale, shift, begin = self._places
-        p = self._p_warm(within_ns - self.network_ns, scale[:, None], shift[:, None], begin[:, None])
+        p = self._p_warm(within_ns - self.network_ns, *self._columns)
         if self.cold_ns:
+            scale, shift, begin = self._places
             places, starts_ns, shares = self._cold_starts
             left = within_ns - starts_ns[:, :, None] - self.network_ns[places][:, None, :]
             at = places[:, None, None]
             late = (self._p_warm(left, scale[at], shift[at], begin[at]) * shares).sum(axis=1)
             p[places] += self.cold[places] * (late - p[places])
-        p *= 1.0 - self.failure
+        p *= self._arrives
         return p
 
     def bound_ns(self, candidate: int, level: float) -> float:
@@ -122,19 +122,21 @@ class Forecasts:
         Half of what may be late is granted to the network and half to the server (Boole's inequality), so it holds
         whatever the two have to do with one another. It is quick to find, and never less than the quantile.
         """
+        # Plain numbers: arithmetic on single elements of arrays takes several times as long.
         each = (1.0 + level) / 2
-        row = self.row[candidate]
-        edge = LOW + int(self.cdf[row].searchsorted(each)) / PER_OCTAVE
-        middle = self.middle[row]
-        factor = 2.0 ** (middle + (edge - middle) * self.spread[candidate])
-        bound_ns = self.network_ns[candidate, bisect_left(_LEVELS, each)] + self.service_ns[candidate] * factor
+        row = self.row.item(candidate)
+        edge = LOW + self.cdf[row].searchsorted(each).item() / PER_OCTAVE
+        middle = self.middle.item(row)
+        factor = 2.0 ** (middle + (edge - middle) * self.spread.item(candidate))
+        network_ns = self.network_ns.item(candidate, bisect_left(_LEVELS, each))
+        bound_ns: float = network_ns + self.service_ns.item(candidate) * factor
         if candidate in self.cold_ns and self.cold[candidate] > (1.0 - each) / 2:
-            bound_ns += self.cold_ns[candidate].max()
-        return float(bound_ns)
+            bound_ns += float(self.cold_ns[candidate].max())
+        return bound_ns
 
     def judged(self, p: Floats) -> Floats:
         """Plain probabilities as they may be promised: what came of earlier ones is in them."""
-        return p if self.late is None else np.interp(p + 2.0 * self.load, SIDE_BY_SIDE, self.late)
+        return p if self.late is None else np.interp(p + self._beside, SIDE_BY_SIDE, self.late)
 
     def curves(self, candidates: Sequence[int]) -> "tuple[Curve, ...]":
         """How likely each of `candidates` has come by when: as functions of time that are cheap to ask again."""
@@ -187,7 +189,7 @@ class Forecasts:
 
     def prepared(self) -> "Forecasts":
         """Itself, with everything worked out that a decision will ask first."""
-        _ = self._places, self._flat, self.ahead_ns, self.network_sigma_ns
+        _ = self._columns, self._arrives, self._beside, self._flat, self.ahead_ns, self.network_sigma_ns
         return self
 
     def shorter(self, useful_tokens: int) -> "Forecasts":
@@ -211,6 +213,21 @@ class Forecasts:
         scale, middle = PER_OCTAVE / self.spread, self.middle[self.row]
         shift = (middle - LOW) * PER_OCTAVE - (np.log2(self.service_ns) + middle) * scale
         return scale, shift, self.row * (BUCKETS + 1)
+
+    @cached_property
+    def _columns(self) -> tuple[Floats, Floats, NDArray[np.intp]]:
+        """`_places` as columns, beside the points of the network."""
+        scale, shift, begin = self._places
+        return scale[:, None], shift[:, None], begin[:, None]
+
+    @cached_property
+    def _arrives(self) -> Floats:
+        return 1.0 - self.failure
+
+    @cached_property
+    def _beside(self) -> Floats:
+        """Where each candidate's load class begins in SIDE_BY_SIDE."""
+        return 2.0 * self.load
 
     def _p_warm(self, left: Floats, scale: Floats, shift: Floats, begin: NDArray[np.intp]) -> Floats:
         """P(service x factor <= left), with the points of the network in the last axis weighed; shapes broadcast."""
