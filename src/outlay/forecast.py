@@ -227,7 +227,7 @@ class Forecasts:
     @cached_property
     def _beside(self) -> Floats:
         """Where each candidate's load class begins in SIDE_BY_SIDE."""
-        return 2.0 * self.load
+        return np.asarray(2.0 * self.load, dtype=np.float64)
 
     def _p_warm(self, left: Floats, scale: Floats, shift: Floats, begin: NDArray[np.intp]) -> Floats:
         """P(service x factor <= left), with the points of the network in the last axis weighed; shapes broadcast."""
