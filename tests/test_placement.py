@@ -90,7 +90,7 @@ def test_quality_that_is_asked_for_is_kept_and_sites_have_their_most() -> None:
 
 
 def cost_by_trying_everything(demand: Demand, offers: list[Offer], levels: tuple[float, ...]) -> float:
-    """The least price of any counts up to three of each offer and level that bear the demand."""
+    """The least price of any counts up to four of each offer and level that bear the demand."""
     pools = [
         (offer, level)
         for offer in offers
@@ -99,7 +99,7 @@ def cost_by_trying_everything(demand: Demand, offers: list[Offer], levels: tuple
     ]
     costs = [
         sum(count * offer.price_per_s for count, (offer, _) in zip(counts, pools, strict=True))
-        for counts in itertools.product(range(4), repeat=len(pools))
+        for counts in itertools.product(range(5), repeat=len(pools))
         if sum(
             count * level / seconds_of(demand, offer.service, level)
             for count, (offer, level) in zip(counts, pools, strict=True)
