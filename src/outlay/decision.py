@@ -138,11 +138,15 @@ def decide(
         nothing = np.zeros(len(forecasts.fleet.targets))
         unasked = _Chance(0, 0, forecasts, nothing, nothing, nothing > 0, 0)
         return _turned_away(unasked, "shed", request, remaining_ns, rules, now_ns)
+    share = 0.0
     for depth, rung in enumerate(rules.rungs):
-        tokens = max(1, round(request.output_tokens * rung.output_share))
-        view = forecasts if rung.output_share == 1 else forecasts.shorter(min(request.useful_tokens, tokens))
-        plain = view.p_within(within_ns)
-        p = view.judged(plain) * (view.usable & view.fleet.of(rung.variants))
+        if rung.output_share != share:  # rungs that differ in variants alone share their probabilities
+            share = rung.output_share
+            tokens = max(1, round(request.output_tokens * share))
+            view = forecasts if share == 1 else forecasts.shorter(min(request.useful_tokens, tokens))
+            plain = view.p_within(within_ns)
+            likely = view.judged(plain) * view.usable
+        p = likely * view.fleet.of(rung.variants)
         fit = p >= rules.p_min
         if fit.any():
             chosen, explored = _pick(request, within_ns, rules, rung.variants, view, fit, random)
