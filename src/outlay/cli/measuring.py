@@ -19,8 +19,8 @@ if TYPE_CHECKING:  # imported while the senders start
     from outlay.arrivals import Arrival, Schedule
     from outlay.cli.live import View
     from outlay.cli.recorder import Recorder
+    from outlay.gauges import Samples
     from outlay.measurement import EngineSeen, Measurement
-    from outlay.probe.gauges import Samples
     from outlay.probe.run import Run
 
 # How much this process gives way to its senders, in steps of nice(1).
@@ -239,7 +239,7 @@ class _Scraper:
             self._pages.append(page)
 
     def seen(self) -> "EngineSeen | None":
-        from outlay.probe.gauges import seen
+        from outlay.gauges import seen
 
         return seen(self._pages)
 
@@ -249,7 +249,7 @@ def _page(url: str) -> "Samples | None":
     from http.client import HTTPException
     from urllib.request import urlopen
 
-    from outlay.probe.gauges import engine_of, samples
+    from outlay.gauges import engine_of, samples
 
     try:
         with urlopen(url, timeout=_SCRAPE_PATIENCE_S) as answer:

@@ -11,6 +11,8 @@ import msgspec
 from msgspec import UNSET, UnsetType, inspect
 
 from outlay.budget import THRESHOLDS, Budget, ChainStep, Match, Moment, Share
+from outlay.deployment import Deployment
+from outlay.formats.deployment import judge_deployment, make_deployment
 from outlay.formats.spec_keys import (
     ANY,
     CONTAINER,
@@ -45,10 +47,13 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
-    """What one `outlay.yaml` says. Rules are in the order in which they are tried."""
+    """What one `outlay.yaml` says. Rules are in the order in which they are tried; `deployment` is what `outlay gateway`
+    serves, None where the file names no targets.
+    """
 
     moments: tuple[Moment, ...]
     rules: tuple[Rule, ...]
+    deployment: Deployment | None = None
 
 
 def load_spec(text: str | bytes, name: str) -> Spec:
@@ -63,11 +68,13 @@ def load_spec(text: str | bytes, name: str) -> Spec:
     moments = _known(keys.moments) or {}
     for moment, moment_keys in moments.items():
         _judge(moment_keys, ("moments", moment), findings)
+    judge_deployment(keys, findings)
     if findings.problems:
         raise SpecError(findings.problems)
     return Spec(
         moments=tuple(_moment(moment, moment_keys) for moment, moment_keys in moments.items()),
         rules=tuple(_rule(rule) for rule in _known(keys.rules) or ()),
+        deployment=make_deployment(keys),
     )
 
 

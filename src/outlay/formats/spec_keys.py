@@ -11,11 +11,13 @@ from typing import Annotated, Literal, get_args
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from outlay.budget import THRESHOLDS
+from outlay.formats.deployment_keys import GatewayKeys, LiveTargetKeys, SiteKeys
+from outlay.formats.routing_keys import LadderKeys
 from outlay.formats.spec_wire import nearest, one_of
 from outlay.formats.spec_yaml import shown
+from outlay.formats.value_keys import Duration, Name, TokenCount
 from outlay.interaction import Kind
 from outlay.stages import JOINT, STAGES, UNATTRIBUTED, check_stage, joint, split_entry, stage_names
-from outlay.units import parse_duration
 
 CONTAINER = "container"
 ANY = "*"
@@ -84,14 +86,6 @@ def _check_share_pattern(text: str) -> None:
 _STAGE = "|".join(re.escape(name) for name in stage_names())
 _ANY_STAGE = rf"(({_STAGE})(\.\.({_STAGE}))?|{UNATTRIBUTED}\..+)"
 
-Duration = Annotated[
-    str,
-    Meta(
-        pattern=r"^([0-9]+(\.[0-9]+)?|\.[0-9]+) ?(ns|us|µs|μs|ms|s|m|h)$",
-        examples=["250ms", "1.5s", "2m"],
-        extra={"expects": "a duration such as 250ms", "check": parse_duration},
-    ),
-]
 MomentName = Annotated[
     str,
     Meta(
@@ -255,6 +249,27 @@ class MomentKeys(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ]
         | UnsetType
     ) = UNSET
+    render: (
+        Annotated[Duration, Meta(description="kept back by the gateway for the device that shows the result")]
+        | UnsetType
+    ) = UNSET
+    useful: (
+        Annotated[
+            str,
+            Meta(
+                pattern=r"^(all|[1-9][0-9]{0,8})$",
+                description="tokens needed to perceive a result, or `all`; 1 when not given",
+                examples=["1", "all"],
+                extra={"expects": "a whole number of at least 1, or all"},
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    output: (
+        Annotated[TokenCount, Meta(description="tokens expected where a request names no most; 128 when not given")]
+        | UnsetType
+    ) = UNSET
+    ladder: Annotated[LadderKeys, Meta(description="how the gateway routes it")] | UnsetType = UNSET
 
 
 class RuleKeys(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -299,3 +314,17 @@ class SpecKeys(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ]
         | UnsetType
     ) = field(name="map", default=UNSET)
+    sites: (
+        Annotated[
+            dict[Name, SiteKeys], Meta(description="places with capacity, by name", extra={"expects": "sites by name"})
+        ]
+        | UnsetType
+    ) = UNSET
+    targets: (
+        Annotated[
+            dict[Name, LiveTargetKeys],
+            Meta(description="who serves the gateway's requests, by name", extra={"expects": "targets by name"}),
+        ]
+        | UnsetType
+    ) = UNSET
+    gateway: Annotated[GatewayKeys, Meta(description="how `outlay gateway` serves them")] | UnsetType = UNSET

@@ -15,24 +15,25 @@ from outlay.budget import Budget
 from outlay.formats import world_data
 from outlay.formats.arrival_traces import read_schedule
 from outlay.formats.codec import FormatError
+from outlay.formats.routing import cold_start_of, given, given_keys, rules_of
+from outlay.formats.routing_keys import LadderKeys
 from outlay.formats.rtt_matrix import Matrix, parse
 from outlay.formats.spec_wire import read
 from outlay.formats.spec_yaml import Findings, Path, SpecError, parse_yaml
-from outlay.formats.world_checks import given, judge, servers
+from outlay.formats.world_checks import judge, servers
 from outlay.formats.world_keys import (
     MOST_PER_S,
     AccessKeys,
     ArrivalsKeys,
-    LadderKeys,
     ServiceKeys,
     SizesKeys,
     TargetKeys,
     TrafficKeys,
     WorldKeys,
 )
-from outlay.policy import Hedge, Policy, Rules, Rung
+from outlay.policy import Policy, Rules
 from outlay.units import NS_PER_S, parse_duration
-from outlay.work import ColdStart, Service, Target
+from outlay.work import Service, Target
 from outlay.world import Access, Arrivals, Fault, Reports, Tokens, Traffic, Users, World
 
 Value = TypeVar("Value")
@@ -87,12 +88,6 @@ def _ns(value: str | UnsetType, otherwise: int = 0) -> int:
     return otherwise if isinstance(value, UnsetType) else parse_duration(value)
 
 
-def _given(keys: object, names: dict[str, str]) -> dict[str, Any]:
-    """The keys that were given, by the names of the fields they set."""
-    values = {there: getattr(keys, here) for here, there in names.items()}
-    return {name: value for name, value in values.items() if not isinstance(value, UnsetType)}
-
-
 @dataclass(slots=True)
 class _Maker:
     """Keys to core values. What data files do not hold is noted where the file is named."""
@@ -106,7 +101,7 @@ class _Maker:
         run_ns, jitter = parse_duration(keys.run.lasts), keys.jitter
         reports, usual = keys.reports, Reports()
         ladders = {moment: given(traffic.ladder, LadderKeys()) for moment, traffic in keys.moments.items()}
-        jitters = {} if isinstance(jitter, UnsetType) else _given(
+        jitters = {} if isinstance(jitter, UnsetType) else given_keys(
             jitter, {"backbone": "backbone_jitter", "service": "service_jitter"}
         )  # fmt: skip
         return World(
@@ -220,10 +215,7 @@ class _Maker:
 
     def _targets(self, name: str, keys: TargetKeys) -> list[Target]:
         service = self._service(name, keys.service)
-        cold = None if isinstance(keys.cold, UnsetType) else ColdStart(
-            start_ns=tuple(parse_duration(time) for time in keys.cold.times),
-            keep_ns=None if isinstance(keys.cold.keep, UnsetType) else parse_duration(keys.cold.keep),
-        )  # fmt: skip
+        cold = cold_start_of(keys.cold)
         return [
             Target(
                 name=server,
@@ -256,7 +248,9 @@ class _Maker:
         for key in ("step", "step_slope", "overhead", "kv_penalty"):
             if isinstance(text := getattr(keys, key), str):
                 values[f"{key}_ns"] = parse_duration(text)
-        values |= _given(keys, {"prefill": "prefill_tokens_per_s", "max_batch": "max_batch", "kv_tokens": "kv_tokens"})
+        values |= given_keys(
+            keys, {"prefill": "prefill_tokens_per_s", "max_batch": "max_batch", "kv_tokens": "kv_tokens"}
+        )
         return Service(**{"prefill_tokens_per_s": 1.0, "step_ns": 1, **values})
 
     def _traffic(self, moment: str, keys: TrafficKeys, run_ns: int) -> Traffic:
@@ -316,17 +310,8 @@ class _Maker:
         return Arrivals(rates=((0, given(keys.rate, 1.0)),), shape=shape), None
 
     def _rules(self, keys: LadderKeys, render_ns: int, path: Path) -> Rules:
-        names = ("last", "p_min", "p_floor", "attempts", "explore", "local_share")
-        values = _given(keys, {name: name for name in names})
-        if not isinstance(keys.rungs, UnsetType):
-            values["rungs"] = tuple(
-                Rung(name=rung.name, variants=given(rung.variants, ()), output_share=given(rung.output, 1.0))
-                for rung in keys.rungs
-            )
-        if not isinstance(keys.hedge, UnsetType):
-            values["hedge"] = Hedge(**_given(keys.hedge, {"after": "after", "gain": "gain"}))
         try:
-            return Rules(render_ns=render_ns, sheddable=keys.sheddable == "yes", **values)
+            return rules_of(keys, render_ns)
         except ValueError as error:
             self.findings.add(path, str(error))
             return Rules()

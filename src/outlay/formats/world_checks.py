@@ -2,17 +2,15 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
 
 from msgspec import UnsetType
 
+from outlay.formats.routing import given
 from outlay.formats.spec_wire import nearest
 from outlay.formats.spec_yaml import Findings, Path, shown
 from outlay.formats.world_keys import SizesKeys, TargetKeys, WorldKeys
 from outlay.units import parse_duration
 from outlay.world import FaultKind
-
-Value = TypeVar("Value")
 
 # Each check yields a path, and what is wrong there.
 _Complaints = Iterator[tuple[Path, str]]
@@ -37,11 +35,6 @@ def servers(name: str, target: TargetKeys) -> list[tuple[str, str]]:
         for site, count in target.at.items()
         for number in range(1, count + 1)
     ]
-
-
-def given(value: Value | UnsetType, otherwise: Value) -> Value:
-    """The value of a key, or what holds when the file does not say."""
-    return otherwise if isinstance(value, UnsetType) else value
 
 
 # Names

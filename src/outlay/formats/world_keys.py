@@ -1,41 +1,27 @@
 """The keys of a world file: their types and what each means. Checks that span several keys are in `world_checks`.
 
-Numbers have ends far beyond what anybody means, so that none overflows, no file asks for a million servers, and no gap
-between requests is 0 for ever.
+Rates and shapes have ends far beyond what anybody means, so that no gap between requests is 0 for ever.
 """
 
-from typing import Annotated, Literal, get_args
+from typing import Annotated, get_args
 
-from msgspec import UNSET, Meta, Struct, UnsetType, field
+from msgspec import UNSET, Meta, UnsetType, field
 
 from outlay.arrivals import parse_stages
-from outlay.formats.spec_keys import Duration
-from outlay.policy import Last
-from outlay.units import parse_duration
+from outlay.formats.routing_keys import ColdKeys, LadderKeys
+from outlay.formats.value_keys import Above0, AtLeast0, AtLeast1, Count, Duration, Keys, Name, Period, Share, TokenCount
 from outlay.world import FaultKind
 
 MOST_PER_S = 100_000
 
-Name = Annotated[str, Meta(min_length=1, extra={"expects": "a name"})]
 File = Annotated[str, Meta(min_length=1, extra={"expects": "a file, relative to the world's own"})]
 Pair = Annotated[str, Meta(pattern=r"^.+ -> .+$", extra={"expects": "a pair such as London -> UK South"})]
-Share = Annotated[float, Meta(ge=0, le=1, extra={"expects": "a number from 0 to 1"})]
-Above0 = Annotated[float, Meta(gt=0, le=1e12, extra={"expects": "a number above 0"})]
-AtLeast0 = Annotated[float, Meta(ge=0, le=1e12, extra={"expects": "a number of at least 0"})]
-AtLeast1 = Annotated[float, Meta(ge=1, le=1e12, extra={"expects": "a number of at least 1"})]
-# What the mean of a log-normal distribution is to its median grows with the square of it: by 20 it is 1e86.
-Sigma = Annotated[float, Meta(ge=0, le=5, extra={"expects": "a number from 0 to 5"})]
+Shape = Annotated[float, Meta(ge=0.01, le=1000, extra={"expects": "a number from 0.01 to 1000"})]
 Rate = Annotated[
     float, Meta(gt=0, le=MOST_PER_S, extra={"expects": f"requests a second, above 0 and at most {MOST_PER_S}"})
 ]
-Shape = Annotated[float, Meta(ge=0.01, le=1000, extra={"expects": "a number from 0.01 to 1000"})]
-Count = Annotated[int, Meta(ge=1, le=1000, extra={"expects": "a whole number from 1 to 1000"})]
-TokenCount = Annotated[int, Meta(ge=1, le=10**9, extra={"expects": "a whole number of at least 1"})]
-
-
-def _check_above_0(text: str) -> None:
-    if parse_duration(text) == 0:
-        raise ValueError("must be above 0")
+# What the mean of a log-normal distribution is to its median grows with the square of it: by 20 it is 1e86.
+Sigma = Annotated[float, Meta(ge=0, le=5, extra={"expects": "a number from 0 to 5"})]
 
 
 def _check_stages(text: str) -> None:
@@ -43,28 +29,21 @@ def _check_stages(text: str) -> None:
         raise ValueError(f"expected at most {MOST_PER_S} requests a second in each stage")
 
 
-Period = Annotated[Duration, Meta(extra={"check": _check_above_0})]
-
-
-class _Keys(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    pass
-
-
-class RunKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RunKeys(Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How long it goes on."""
 
     lasts: Annotated[Period, Meta(description="arrivals end then")] = field(name="for")
     warm_up: Annotated[Duration, Meta(description="what comes before is left out of all numbers")] | UnsetType = UNSET
 
 
-class ReportsKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ReportsKeys(Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How routers learn what servers look like."""
 
     every: Annotated[Period, Meta(description="how often each server is asked")] | UnsetType = UNSET
     delay: Annotated[Duration, Meta(description="how old its answer is when it comes")] | UnsetType = UNSET
 
 
-class RttKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RttKeys(Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Round-trip times between regions. A pair that neither names is unknown."""
 
     file: Annotated[File, Meta(description="a matrix, a row and a column for each region")] | UnsetType = UNSET
@@ -78,7 +57,7 @@ class RttKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ) = UNSET  # fmt: skip
 
 
-class AccessKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class AccessKeys(Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A last mile: what it adds to a round trip, one of a recording, a constant, or a log-normal distribution."""
 
     recording: Annotated[File, Meta(description="a CSV of delays (5g-rtt), with the next two keys")] | UnsetType = UNSET
@@ -102,13 +81,13 @@ class AccessKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
     throughput: Annotated[AtLeast1, Meta(description="bytes a second towards the service")] | UnsetType = UNSET
 
 
-class SiteKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SiteKeys(Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A place with capacity."""
 
     region: Annotated[Name, Meta(description="its name in the round-trip times")]
 
 
-class ServiceKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ServiceKeys(Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How fast a server is: fitted to measurements, stated, or both; what is stated wins."""
 
     perf_model: Annotated[File, Meta(description="measured times by model and hardware (splitwise)")] | UnsetType = (
@@ -126,17 +105,7 @@ class ServiceKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
     kv_penalty: Annotated[Duration, Meta(description="what routers expect a full cache to cost")] | UnsetType = UNSET
 
 
-class ColdKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What loading a model takes."""
-
-    times: Annotated[tuple[Duration, ...], Meta(description="each equally likely", min_length=1)]
-    keep: (
-        Annotated[Duration, Meta(description="unloaded after this long without work; never, when not given")]
-        | UnsetType
-    ) = UNSET
-
-
-class TargetKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TargetKeys(Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Servers of one kind: `at` says how many of them stand at which site."""
 
     at: Annotated[
@@ -154,7 +123,7 @@ class TargetKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
     cold: ColdKeys | UnsetType = UNSET
 
 
-class UsersKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class UsersKeys(Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A group of users."""
 
     region: Annotated[Name, Meta(description="its name in the round-trip times")]
@@ -163,7 +132,7 @@ class UsersKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
     local: Annotated[Name, Meta(description="the site that serves them by default")] | UnsetType = UNSET
 
 
-class ArrivalsKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ArrivalsKeys(Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """When requests come: one of `rate`, `stages`, `replay` and `servegen`."""
 
     rate: Annotated[Rate, Meta(description="requests a second")] | UnsetType = UNSET
@@ -189,7 +158,7 @@ class ArrivalsKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True)
     ) = UNSET
 
 
-class SizesKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SizesKeys(Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Sizes in tokens: log-normal and cut off at `most`, or `values`, each equally likely."""
 
     median: Annotated[Above0, Meta(description="of a log-normal distribution")] | UnsetType = UNSET
@@ -204,64 +173,7 @@ class SizesKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ) = UNSET
 
 
-class RungKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One way to serve."""
-
-    name: Annotated[Name, Meta(description="what it is called in decisions")]
-    variants: Annotated[tuple[Name, ...], Meta(description="any, when not given")] | UnsetType = UNSET
-    output: (
-        Annotated[
-            float,
-            Meta(
-                description="share of the output asked for",
-                gt=0,
-                le=1,
-                extra={"expects": "a number above 0, at most 1"},
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
-
-
-class HedgeKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When a second attempt may run beside a slow first one."""
-
-    after: Annotated[Share, Meta(description="the quantile of the first one's own time")] | UnsetType = UNSET
-    gain: Annotated[Share, Meta(description="how much likelier on time the second must be")] | UnsetType = UNSET
-
-
-class LadderKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a moment is routed."""
-
-    rungs: Annotated[tuple[RungKeys, ...], Meta(min_length=1)] | UnsetType = UNSET
-    last: Annotated[Last, Meta(description="what is left when none is on time")] | UnsetType = UNSET
-    p_min: (
-        Annotated[Share, Meta(description="how likely on time a choice must be; 0.95 when not given")] | UnsetType
-    ) = UNSET
-    p_floor: (
-        Annotated[Share, Meta(description="below it nothing is served that would have to queue; 0.9 when not given")]
-        | UnsetType
-    ) = UNSET
-    attempts: (
-        Annotated[Count, Meta(description="the most that one request may cost, the first included; 2 when not given")]
-        | UnsetType
-    ) = UNSET
-    explore: (
-        Annotated[
-            Share,
-            Meta(description="of requests, which go to any that is likely on time; 0.01 when not given"),
-        ]
-        | UnsetType
-    ) = UNSET
-    local_share: (
-        Annotated[Share, Meta(description="of what remains, which another site must save; 0.1 when not given")]
-        | UnsetType
-    ) = UNSET
-    sheddable: Annotated[Literal["yes", "no"], Meta(description="turned away first")] | UnsetType = UNSET
-    hedge: HedgeKeys | UnsetType = UNSET
-
-
-class TrafficKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TrafficKeys(Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One moment: its budget, its load, and how it is routed."""
 
     within: Annotated[Period, Meta(description="the limit, from the user's event to the percept")]
@@ -300,7 +212,7 @@ class TrafficKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ladder: LadderKeys | UnsetType = UNSET
 
 
-class FaultKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class FaultKeys(Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Something that goes wrong."""
 
     kind: Annotated[FaultKind, Meta(description=", ".join(get_args(FaultKind)))]
@@ -314,7 +226,7 @@ class FaultKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
     share: Annotated[Share, Meta(description="of requests: `client-errors`")] | UnsetType = UNSET
 
 
-class JitterKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class JitterKeys(Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Standard deviations of the logarithm of what varies from one time to the next."""
 
     backbone: Annotated[AtLeast0, Meta(description="of the way between regions; 0.03 when not given")] | UnsetType = (
@@ -323,7 +235,7 @@ class JitterKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
     service: Annotated[AtLeast0, Meta(description="of service times; 0.05 when not given")] | UnsetType = UNSET
 
 
-class WorldKeys(_Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class WorldKeys(Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A whole world file."""
 
     about: Annotated[str, Meta(min_length=1, description="one sentence")]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from outlay.probe.gauges import engine_of, samples, seen
+from outlay.gauges import engine_of, samples, seen
 from outlay.units import NS_PER_MS
 
 VLLM = """# HELP vllm:num_requests_waiting Number of requests waiting.

@@ -1,4 +1,4 @@
-"""What an inference engine says of itself on its `/metrics` page: vLLM, SGLang, TensorRT-LLM, llama.cpp.
+"""What an inference engine says of itself on its `/metrics` page: vLLM, SGLang, TensorRT-LLM, llama.cpp, TGI.
 
 A page covers all clients of the server, so its means are the engine's, not those of this run's requests alone.
 """
@@ -73,6 +73,12 @@ ENGINES = (
         },
         seconds={},
     ),
+    Engine(
+        name="TGI",
+        prefix="tgi_",
+        gauges={"waiting": ("tgi_queue_size",), "running": ("tgi_batch_current_size",)},
+        seconds={},
+    ),
 )
 
 # A sample of the text exposition format: name, labels, value; the time stamp behind it is not read.
@@ -124,6 +130,44 @@ def seen(pages: Iterable[Samples]) -> EngineSeen | None:
     }
     missing = [quantity for quantity in engine.gauges if quantity not in gauges]
     return EngineSeen(engine=engine.name, largest=gauges, mean_ns=means, missing=tuple(missing), pages=len(pages))
+
+
+def quantities(page: Samples) -> dict[str, float]:
+    """What one page says of its engine right now: any of `waiting`, `running` and `cache`. Empty: no known engine."""
+    engine = engine_of(page)
+    if engine is None:
+        return {}
+    values = {quantity: _gauge(page, names) for quantity, names in engine.gauges.items()}
+    return {quantity: value for quantity, value in values.items() if value is not None}
+
+
+# What ORCA load reports call the same, in vLLM's and Triton's spelling.
+_REPORTED = {
+    "waiting": ("num_requests_waiting", "named_metrics.num_requests_waiting"),
+    "running": ("num_requests_running", "named_metrics.num_requests_running"),
+    "cache": ("kv_cache_usage_perc", "named_metrics.kv_cache_usage_perc", "kv_cache_utilization"),
+}
+_PAIR = re.compile(r"([\w.]+)\s*[=:]\s*([-+0-9.eE]+)")
+_JSON_PAIR = re.compile(r'"([\w.]+)"\s*:\s*([-+0-9.eE]+)')
+
+
+def load_report(header: str) -> dict[str, float]:
+    """What an `endpoint-load-metrics` header says: `TEXT a=1, b:2` or `JSON {...}`, the prefix optional.
+
+    Lenient, as generations of proxies differ in it; what cannot be read says nothing. Binary reports are not read.
+    """
+    found = _JSON_PAIR.findall(header) if "{" in header else _PAIR.findall(header)
+    values: dict[str, float] = {}
+    for name, text in found:
+        try:
+            values[name] = float(text)
+        except ValueError:
+            continue
+    return {
+        quantity: next(values[name] for name in names if name in values)
+        for quantity, names in _REPORTED.items()
+        if any(name in values for name in names)
+    }
 
 
 def _gauge(page: Samples, names: Iterable[str]) -> float | None:
