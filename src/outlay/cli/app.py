@@ -6,7 +6,7 @@ import typer
 from typer.core import TyperGroup
 
 from outlay import __version__
-from outlay.cli import OK, budget, check, compare, discard_output, explain, measure, plan, simulate
+from outlay.cli import OK, budget, check, compare, discard_output, explain, gateway, measure, plan, simulate
 
 
 class _Verbs(TyperGroup):
@@ -39,6 +39,7 @@ app.command("simulate", short_help="Try routing policies in a world whose truth 
     simulate.simulate
 )
 app.command("plan", short_help="Which servers, where, so that budgets hold at least cost.", help=plan.HELP)(plan.plan)
+app.command("gateway", short_help="Serve requests within their budget.", help=gateway.HELP)(gateway.gateway)
 app.add_typer(budget.app, name="budget", short_help="Check, show and start an outlay.yaml.")
 
 

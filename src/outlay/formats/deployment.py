@@ -56,9 +56,7 @@ def make_deployment(keys: SpecKeys) -> Deployment | None:
             Client(
                 name=name,
                 key_sha256=client.key_sha256,
-                **given_keys(
-                    client, {"moments": "moments", "moment": "moment", "at_once": "at_once", "rate": "per_s"}
-                ),
+                **given_keys(client, {"moments": "moments", "moment": "moment", "at_once": "at_once", "rate": "per_s"}),
             )
             for name, client in given(gateway.clients, {}).items()
         ),

@@ -47,8 +47,9 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
-    """What one `outlay.yaml` says. Rules are in the order in which they are tried; `deployment` is what `outlay gateway`
-    serves, None where the file names no targets.
+    """What one `outlay.yaml` says. Rules are in the order in which they are tried.
+
+    `deployment` is what `outlay gateway` serves, None where the file names no targets.
     """
 
     moments: tuple[Moment, ...]

@@ -8,7 +8,17 @@ from typing import Any
 
 import msgspec
 
-_ENDS = (b"[DONE]", b'"finish_reason":"', b'"finish_reason": "', b"response.completed", b"response.incomplete")
+# None of these can stand inside the text of an answer, where quotes and line ends are escaped.
+_ENDS = (
+    b'"finish_reason":"',
+    b'"finish_reason": "',
+    b'"type":"response.completed"',
+    b'"type": "response.completed"',
+    b'"type":"response.incomplete"',
+    b'"type": "response.incomplete"',
+)
+_LATER_DONE = b"\n\ndata: [DONE]"
+_DONE = (b"data: [DONE]", b"data:[DONE]")
 _VISIBLE = ("content", "tool_calls", "function_call", "refusal", "audio")
 
 
@@ -28,9 +38,8 @@ class Frames:
         if whole.endswith((b"\n\n", b"\r\n\r\n")):
             self._tail = b""
         else:
-            end = max(whole.rfind(b"\n\n") + 2, whole.rfind(b"\r\n\r\n") + 4)
-            if end < 4 and not whole.startswith(b"\n\n"):
-                end = end if end >= 2 and b"\n\n" in whole else 0
+            short, long = whole.rfind(b"\n\n"), whole.rfind(b"\r\n\r\n")
+            end = max(short + 2 if short >= 0 else 0, long + 4 if long >= 0 else 0)
             whole, self._tail = whole[:end], whole[end:]
         if whole:
             self._look(whole)
@@ -42,8 +51,10 @@ class Frames:
         return len(self._tail)
 
     def _look(self, frames: bytes) -> None:
-        if not self.ended and any(end in frames for end in _ENDS):
-            self.ended = True
+        if not self.ended:
+            self.ended = (
+                any(end in frames for end in _ENDS) or frames.startswith(_DONE) or b"\n\ndata: [DONE]" in frames
+            )
         if self.content and b'"error"' not in frames and b"response.failed" not in frames:
             return
         for line in frames.splitlines():
@@ -52,6 +63,7 @@ class Frames:
 
     def _event(self, data: bytes) -> None:
         if data == b"[DONE]" or not data:
+            self.ended |= bool(data)
             return
         try:
             event = msgspec.json.decode(data)

@@ -28,7 +28,9 @@ _LINGER_S = 1.0
 class Asked:
     """One request as it was read: `headers` are as sent, `named` holds the last of each name in lower case."""
 
-    __slots__ = ("body", "head_bytes", "headers", "keep_alive", "method", "named", "received_ns", "refusal", "target")
+    __slots__ = (
+        "body", "head_bytes", "headers", "is_1_1", "keep_alive", "method", "named", "received_ns", "refusal", "target",
+    )  # fmt: skip
 
     def __init__(self, received_ns: int) -> None:
         self.received_ns = received_ns
@@ -38,7 +40,7 @@ class Asked:
         self.named: dict[bytes, bytes] = {}
         self.body = b""
         self.head_bytes = 0
-        self.keep_alive = True
+        self.keep_alive = self.is_1_1 = True
         self.refusal: tuple[int, str] | None = None
 
     @property
@@ -65,7 +67,7 @@ class Connection(asyncio.Protocol):
     """One client. `serve` has one request at a time, and tells `finished` when its answer is written."""
 
     __slots__ = (
-        "_asked", "_body", "_busy", "_closing", "_over", "_parser", "_pending", "_serve",
+        "_asked", "_body", "_busy", "_closing", "_hung_up", "_over", "_parser", "_pending", "_serve",
         "answering", "clients", "limits", "received_ns", "rtt_ns", "since_ns", "stuck_ns", "transport",
     )  # fmt: skip
 
@@ -77,7 +79,7 @@ class Connection(asyncio.Protocol):
         self._body: list[bytes] = []
         self._busy = False
         self._over = False
-        self._closing = False
+        self._closing = self._hung_up = False
         self.answering: Answering | None = None
         self.received_ns = self.since_ns = time.monotonic_ns()
         self.stuck_ns: int | None = None
@@ -157,6 +159,7 @@ class Connection(asyncio.Protocol):
         asked.method = parser.get_method()
         asked.keep_alive = parser.should_keep_alive()
         version = parser.get_http_version()
+        asked.is_1_1 = version == "1.1"
         for wrong, status, why in (
             (version not in _VERSIONS, 505, "only HTTP/1.1 and HTTP/1.0 are spoken here"),
             (asked.method == b"CONNECT", 405, "this is no proxy that tunnels"),
@@ -237,7 +240,7 @@ class Connection(asyncio.Protocol):
         self.answering = None
         self.since_ns = time.monotonic_ns()
         if self._closing or not keep_alive:
-            self.transport.close()
+            self.hang_up()
         else:
             self._next()
 
@@ -266,7 +269,9 @@ class Connection(asyncio.Protocol):
 
     def hang_up(self) -> None:
         """End in a way that lets the client read the last of what was written, before what it sends resets it."""
-        self._over = True
+        if self._hung_up:
+            return
+        self._over = self._hung_up = True
         if self.transport.can_write_eof() and not self.transport.is_closing():
             self.transport.write_eof()
             asyncio.get_running_loop().call_later(_LINGER_S, self.transport.abort)
