@@ -1,8 +1,10 @@
 """Engines' own pages: vLLM, SGLang and TensorRT-LLM names; a gauge that is gone is missing and not zero."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from outlay.gauges import engine_of, samples, seen
+from outlay.gauges import engine_of, load_report, quantities, samples, seen
 from outlay.units import NS_PER_MS
 
 VLLM = """# HELP vllm:num_requests_waiting Number of requests waiting.
@@ -69,3 +71,34 @@ def test_a_server_that_was_started_anew_during_the_run_gives_no_mean():
     found = seen([samples(page(0, 10.0, 100)), samples(page(0, 0.1, 2))])
     assert found is not None
     assert found.mean_ns == {}
+
+
+@pytest.mark.parametrize(
+    ("page", "says"),
+    [
+        ("vllm:num_requests_waiting 3\nvllm:num_requests_running 5\nvllm:kv_cache_usage_perc 0.4",
+         {"waiting": 3, "running": 5, "cache": 0.4}),
+        ("tgi_queue_size 2\ntgi_batch_current_size 7", {"waiting": 2, "running": 7}),
+        ("vllm:num_requests_pending 3", {}),
+        ("go_goroutines 4", {}),
+    ],
+)  # fmt: skip
+def test_one_page_says_what_its_engine_looks_like(page: str, says: dict[str, float]) -> None:
+    assert quantities(samples(page)) == says
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "TEXT cpu_utilization=0.3, named_metrics.kv_cache_usage_perc=0.4, named_metrics.num_requests_waiting=2",
+        "kv_cache_usage_perc:0.4,num_requests_waiting:2",
+        'JSON {"cpu_utilization": 0.3, "named_metrics": {"kv_cache_usage_perc": 0.4, "num_requests_waiting": 2.0}}',
+    ],
+)
+def test_a_load_report_is_read_in_every_generation(header: str) -> None:
+    assert load_report(header) == {"waiting": 2, "cache": 0.4}
+
+
+@given(st.text())
+def test_any_load_report_is_taken(header: str) -> None:
+    assert set(load_report(header)) <= {"waiting", "running", "cache"}

@@ -71,14 +71,13 @@ class Client:
 class Limits:
     """The most that one connection may ask of the gateway; sizes in bytes.
 
-    kept_bytes: of a body that must be kept whole, to change its model or to send it again; a longer one is streamed.
-    patience_ns: for a request to arrive once begun. idle_ns: between requests. slow_ns: a client that reads nothing of
-    what waits for it is cut off. silence_ns: a stream that stalls is ended. drain_ns: for streams after SIGTERM.
+    body_bytes: of a body, which is kept whole so that it can be sent again. patience_ns: for a request to arrive once
+    begun. idle_ns: between requests. slow_ns: a client that reads nothing of what waits for it is cut off. silence_ns:
+    a stream that stalls is ended. drain_ns: for streams after SIGTERM. connect_ns: to reach a target.
     """
 
     head_bytes: int = 32 * 1024
-    body_bytes: int = 64 * 1024 * 1024
-    kept_bytes: int = 4 * 1024 * 1024
+    body_bytes: int = 4 * 1024 * 1024
     connections: int = 10_000
     patience_ns: int = 10 * NS_PER_S
     idle_ns: int = 75 * NS_PER_S
@@ -102,7 +101,6 @@ class Deployment:
     rtt_ns: Mapping[str, int] = field(default_factory=dict)
     host: str = "127.0.0.1"
     port: int = 8080
-    workers: int = 1
     moment: str = "default"
     fallback_ns: int = 60 * NS_PER_S
     clients: tuple[Client, ...] = ()
@@ -111,7 +109,6 @@ class Deployment:
     private_key: str | None = None
     authorities: str | None = None
     access_log: str | None = None
-    otlp: str | None = None
     scrape_ns: int = 200 * NS_PER_MS
     probe_ns: int = NS_PER_S
 
@@ -168,7 +165,8 @@ def entered_at(rules: Rules, variants: tuple[str, ...]) -> Rules:
     for place, rung in enumerate(rules.rungs):
         if not rung.variants or set(rung.variants) & set(variants):
             first = replace(rung, variants=variants)
-            below = tuple(each for each in rules.rungs[place + 1 :] if each.variants or each.output_share < 1)
+            # A rung below that allows any variant is, for a model that was named, one of less output.
+            below = (each if each.variants else replace(each, variants=variants) for each in rules.rungs[place + 1 :])
             return replace(rules, rungs=(first, *below))
     return replace(rules, rungs=(Rung(name=variants[0], variants=variants),))
 

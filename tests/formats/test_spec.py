@@ -144,7 +144,8 @@ ALL_STAGES = ", ".join(stage.name for stage in STAGES)
 # Wrong in a way that the schema sees too.
 WRONG_FOR_BOTH = [
     pytest.param("momnts: {}", "1: momnts: unknown key; did you mean moments?", id="top-level key"),
-    pytest.param("zz: 1", "1: zz: unknown key; valid here: version, moments, map, sites, targets, gateway", id="nothing near"),
+    pytest.param("zz: 1", "1: zz: unknown key; valid here: version, moments, map, sites, targets, gateway",
+                 id="nothing near"),
     pytest.param("version: 2", "1: version: unknown value 2; valid here: 1", id="version"),
     pytest.param("[1]", "1: expected a mapping, got a list of 1", id="a list"),
     pytest.param("moments:", "1: moments: expected moments by name, got nothing", id="no moments"),

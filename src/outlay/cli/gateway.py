@@ -1,8 +1,6 @@
 """`outlay gateway`: stand before inference servers, and keep interactions within their budget."""
 
-import asyncio
 import os
-import secrets
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +12,8 @@ from outlay.cli import USAGE
 from outlay.cli.saying import say, stop
 
 if TYPE_CHECKING:
+    import asyncio
+
     from outlay.deployment import Deployment
 
 HELP = """Serve OpenAI-compatible requests within their budget, by the targets of an outlay.yaml.
@@ -64,6 +64,8 @@ def gateway(
 
 
 def _new_key() -> None:
+    import secrets
+
     from outlay.deployment import hashed
 
     key = f"ok-{secrets.token_urlsafe(32)}"
@@ -94,6 +96,8 @@ def _deployment(file: Path, listen: str | None) -> "Deployment":
 
 
 def _serve(deployment: "Deployment") -> None:
+    import asyncio
+
     import uvloop
 
     from outlay.gateway.worker import Worker
@@ -111,7 +115,8 @@ def _serve(deployment: "Deployment") -> None:
         stop(f"{deployment.host}:{deployment.port}: {error.strerror or error}", USAGE)
 
 
-def _on_signals() -> asyncio.Event:
+def _on_signals() -> "asyncio.Event":
+    import asyncio
     import signal
 
     event = asyncio.Event()

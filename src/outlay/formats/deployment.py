@@ -44,7 +44,7 @@ def make_deployment(keys: SpecKeys) -> Deployment | None:
     tls: dict[str, Any] = {} if isinstance(gateway.tls, UnsetType) else {
         "certificate": gateway.tls.certificate, "private_key": gateway.tls.key
     }  # fmt: skip
-    names = {name: name for name in ("workers", "moment", "authorities", "access_log", "otlp")}
+    names = {name: name for name in ("moment", "authorities", "access_log")}
     return Deployment(
         fleet=Fleet(_target(name, target) for name, target in targets.items()),
         endpoints=tuple(_endpoint(name, target) for name, target in targets.items()),
@@ -114,7 +114,7 @@ def _moment(name: str, keys: MomentKeys) -> MomentRules:
 def _limits(gateway: GatewayKeys) -> Limits:
     if isinstance(gateway.limits, UnsetType):
         return Limits()
-    sizes = {"head": "head_bytes", "body": "body_bytes", "kept": "kept_bytes", "connections": "connections"}
+    sizes = {"head": "head_bytes", "body": "body_bytes", "connections": "connections"}
     times = {key: f"{key}_ns" for key in ("patience", "idle", "slow", "silence", "connect", "drain")}
     spans = {name: parse_duration(text) for name, text in given_keys(gateway.limits, times).items()}
     return Limits(**given_keys(gateway.limits, sizes), **spans)

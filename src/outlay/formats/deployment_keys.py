@@ -34,7 +34,9 @@ Variable = Annotated[
     str,
     Meta(pattern=_ENVIRONMENT, examples=["OUTLAY_KEY_LONDON"], extra={"expects": "a variable such as OUTLAY_KEY"}),
 ]
-Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$", extra={"expects": "64 hex digits; see `outlay gateway key`"})]
+Digest = Annotated[
+    str, Meta(pattern=r"^[0-9a-f]{64}$", extra={"expects": "64 hex digits; see `outlay gateway --new-key`"})
+]
 PathText = Annotated[str, Meta(pattern=r"^/\S*$", extra={"expects": "a path such as /metrics"})]
 File = Annotated[str, Meta(min_length=1, extra={"expects": "a file"})]
 Bytes = Annotated[int, Meta(ge=1024, le=10**10, extra={"expects": "a whole number of at least 1024"})]
@@ -64,20 +66,23 @@ class LiveTargetKeys(Keys, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     url: Annotated[Url, Meta(description="where it answers; a path in it goes before each request's own")]
     site: Annotated[Name, Meta(description="where it stands")]
-    speed: SpeedKeys
+    speed: Annotated[SpeedKeys, Meta(description="how fast it is, until enough was learned of it")]
     variant: Annotated[Name, Meta(description="the model as clients name it; its own name, else")] | UnsetType = UNSET
     model: Annotated[Name, Meta(description="the model as the server names it, if otherwise")] | UnsetType = UNSET
     quality: Annotated[Share, Meta(description="what its answers are worth; 1 when not given")] | UnsetType = UNSET
     price_per_hour: Annotated[AtLeast0, Meta(description="in any one currency; 0 when not given")] | UnsetType = UNSET
     key: Annotated[Variable, Meta(description="environment variable that holds its credential")] | UnsetType = UNSET
     metrics: Annotated[PathText, Meta(description="its metrics page; /metrics when not given")] | UnsetType = UNSET
-    cold: ColdKeys | UnsetType = UNSET
+    cold: (
+        Annotated[ColdKeys, Meta(description="what loading its model takes; it is always loaded, when not given")]
+        | UnsetType
+    ) = UNSET
 
 
 class ClientKeys(Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Who may ask."""
 
-    key_sha256: Annotated[Digest, Meta(description="SHA-256 of its key; `outlay gateway key` makes a pair")]
+    key_sha256: Annotated[Digest, Meta(description="SHA-256 of its key; `outlay gateway --new-key` makes a pair")]
     moments: Annotated[tuple[Name, ...], Meta(description="that it may name; all when not given")] | UnsetType = UNSET
     moment: Annotated[Name, Meta(description="what its requests are when they say nothing")] | UnsetType = UNSET
     at_once: Annotated[TokenCount, Meta(description="requests at once; any number when not given")] | UnsetType = UNSET
@@ -88,10 +93,7 @@ class LimitKeys(Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The most that is taken of one client."""
 
     head: Annotated[Bytes, Meta(description="bytes of a request's head; 32 KiB when not given")] | UnsetType = UNSET
-    body: Annotated[Bytes, Meta(description="bytes of its body; 64 MiB when not given")] | UnsetType = UNSET
-    kept: (
-        Annotated[Bytes, Meta(description="bytes of a body kept to be sent again; 4 MiB when not given")] | UnsetType
-    ) = UNSET
+    body: Annotated[Bytes, Meta(description="bytes of its body; 4 MiB when not given")] | UnsetType = UNSET
     connections: Annotated[TokenCount, Meta(description="at once; 10000 when not given")] | UnsetType = UNSET
     patience: Annotated[Period, Meta(description="for a request to arrive; 10s when not given")] | UnsetType = UNSET
     idle: Annotated[Period, Meta(description="between two requests; 75s when not given")] | UnsetType = UNSET
@@ -112,17 +114,17 @@ class GatewayKeys(Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The gateway itself."""
 
     listen: Annotated[Address, Meta(description="127.0.0.1:8080 when not given")] | UnsetType = UNSET
-    workers: Annotated[Count, Meta(description="processes that share the port; 1 when not given")] | UnsetType = UNSET
     moment: Annotated[Name, Meta(description="what a request is when it says nothing")] | UnsetType = UNSET
     within: (
         Annotated[Period, Meta(description="budget where neither moment nor request has one; 60s when not given")]
         | UnsetType
     ) = UNSET
     clients: Annotated[dict[Name, ClientKeys], Meta(description="nobody else may ask")] | UnsetType = UNSET
-    limits: LimitKeys | UnsetType = UNSET
-    tls: TlsKeys | UnsetType = UNSET
+    limits: Annotated[LimitKeys, Meta(description="the most that is taken of one client")] | UnsetType = UNSET
+    tls: Annotated[TlsKeys, Meta(description="how clients are spoken to; in the clear, when not given")] | UnsetType = (
+        UNSET
+    )
     authorities: Annotated[File, Meta(description="PEM of who may vouch for targets")] | UnsetType = UNSET
     access_log: Annotated[File, Meta(description="JSON lines, `-` for standard output")] | UnsetType = UNSET
-    otlp: Annotated[Url, Meta(description="an OTLP/HTTP receiver, for spans")] | UnsetType = UNSET
     scrape: Annotated[Period, Meta(description="how often metrics are read; 200ms when not given")] | UnsetType = UNSET
     probe: Annotated[Period, Meta(description="how often round trips are measured; 1s else")] | UnsetType = UNSET

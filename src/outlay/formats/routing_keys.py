@@ -47,7 +47,13 @@ class HedgeKeys(Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class LadderKeys(Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a moment is routed."""
 
-    rungs: Annotated[tuple[RungKeys, ...], Meta(min_length=1)] | UnsetType = UNSET
+    rungs: (
+        Annotated[
+            tuple[RungKeys, ...],
+            Meta(description="ways to serve, best first; any target, when not given", min_length=1),
+        ]
+        | UnsetType
+    ) = UNSET
     last: Annotated[Last, Meta(description="what is left when none is on time")] | UnsetType = UNSET
     p_min: (
         Annotated[Share, Meta(description="how likely on time a choice must be; 0.95 when not given")] | UnsetType
@@ -72,4 +78,4 @@ class LadderKeys(Keys, frozen=True, kw_only=True, forbid_unknown_fields=True):
         | UnsetType
     ) = UNSET
     sheddable: Annotated[Literal["yes", "no"], Meta(description="turned away first")] | UnsetType = UNSET
-    hedge: HedgeKeys | UnsetType = UNSET
+    hedge: Annotated[HedgeKeys, Meta(description="when a second attempt may run beside a slow one")] | UnsetType = UNSET

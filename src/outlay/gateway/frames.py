@@ -8,17 +8,7 @@ from typing import Any
 
 import msgspec
 
-# None of these can stand inside the text of an answer, where quotes and line ends are escaped.
-_ENDS = (
-    b'"finish_reason":"',
-    b'"finish_reason": "',
-    b'"type":"response.completed"',
-    b'"type": "response.completed"',
-    b'"type":"response.incomplete"',
-    b'"type": "response.incomplete"',
-)
-_LATER_DONE = b"\n\ndata: [DONE]"
-_DONE = (b"data: [DONE]", b"data:[DONE]")
+_LAST_EVENTS = ("response.completed", "response.incomplete")
 _VISIBLE = ("content", "tool_calls", "function_call", "refusal", "audio")
 
 
@@ -51,33 +41,31 @@ class Frames:
         return len(self._tail)
 
     def _look(self, frames: bytes) -> None:
-        if not self.ended:
-            self.ended = (
-                any(end in frames for end in _ENDS) or frames.startswith(_DONE) or b"\n\ndata: [DONE]" in frames
-            )
-        if self.content and b'"error"' not in frames and b"response.failed" not in frames:
-            return
         for line in frames.splitlines():
             if line.startswith(b"data:"):
                 self._event(line[5:].strip())
 
     def _event(self, data: bytes) -> None:
-        if data == b"[DONE]" or not data:
-            self.ended |= bool(data)
+        if data == b"[DONE]":
+            self.ended = True
             return
         try:
             event = msgspec.json.decode(data)
         except msgspec.DecodeError:
-            self.malformed = True
+            self.malformed |= bool(data)
             return
         if not isinstance(event, dict):
             self.malformed = True
             return
-        error = event.get("error")
-        if error or event.get("type") in ("response.failed", "error"):
+        kind, error = event.get("type"), event.get("error")
+        if error or kind in ("response.failed", "error"):
             self.failed = self.failed or _words(error or event)
-        elif not self.content:
-            self.content = _is_content(event)
+            return
+        choices = event.get("choices")
+        choices = [each for each in choices if isinstance(each, dict)] if isinstance(choices, list) else []
+        self.ended |= kind in _LAST_EVENTS or any(choice.get("finish_reason") for choice in choices)
+        if not self.content:
+            self.content = _is_delta(kind) or any(_is_visible(choice) for choice in choices)
 
 
 def _words(error: Any) -> str:
@@ -85,15 +73,10 @@ def _words(error: Any) -> str:
     return str(message)[:200]
 
 
-def _is_content(event: dict[str, Any]) -> bool:
-    kind = event.get("type")
-    if isinstance(kind, str):
-        return kind.endswith(".delta") and "reasoning" not in kind
-    choices = event.get("choices")
-    for choice in choices if isinstance(choices, list) else ():
-        if not isinstance(choice, dict):
-            continue
-        delta = choice.get("delta")
-        if choice.get("text") or (isinstance(delta, dict) and any(delta.get(key) for key in _VISIBLE)):
-            return True
-    return False
+def _is_delta(kind: object) -> bool:
+    return isinstance(kind, str) and kind.endswith(".delta") and "reasoning" not in kind
+
+
+def _is_visible(choice: dict[str, Any]) -> bool:
+    delta = choice.get("delta")
+    return bool(choice.get("text")) or (isinstance(delta, dict) and any(delta.get(key) for key in _VISIBLE))

@@ -173,8 +173,8 @@ class Connection(asyncio.Protocol):
                 self._stop(400, "the only transfer coding that is understood is chunked")
         else:
             length = asked.named.get(b"content-length", b"0")
-            if length.isdigit() and int(length) > self.limits.kept_bytes:
-                self._stop(413, f"a body has at most {self.limits.kept_bytes} bytes")
+            if length.isdigit() and int(length) > self.limits.body_bytes:
+                self._stop(413, f"a body has at most {self.limits.body_bytes} bytes")
         if asked.named.get(b"expect", b"").lower() == b"100-continue":
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
@@ -182,8 +182,8 @@ class Connection(asyncio.Protocol):
         self._body.append(body)
         asked = cast(Asked, self._asked)
         asked.head_bytes += len(body)
-        if asked.head_bytes > self.limits.head_bytes + self.limits.kept_bytes:
-            self._stop(413, f"a body has at most {self.limits.kept_bytes} bytes")
+        if asked.head_bytes > self.limits.head_bytes + self.limits.body_bytes:
+            self._stop(413, f"a body has at most {self.limits.body_bytes} bytes")
 
     def on_message_complete(self) -> None:
         asked = self._asked
