@@ -67,7 +67,7 @@ proxy_set_header Connection ""; proxy_buffering off;}}}
 
 def outlay_yaml(sites: int, **gateway: object) -> str:
     """So many sites with two variants each, all of them the one server, which answers at once, and said to."""
-    speed = {"prefill": 1_000_000, "step": "10us", "overhead": "50us"}
+    speed = {"prefill": 10_000_000, "step": "1us", "overhead": "20us"}
     url = f"http://127.0.0.1:{MOCK}"
     targets = {
         f"{variant}-{place}": {"url": url, "site": f"site{place}", "variant": variant, "model": "mock",
@@ -187,7 +187,9 @@ def measure(folder: Path, gateway: Gateway, mock: int, *, quick: bool) -> Figure
         many = load(folder, "o", port, "-r", "1000", "-d", "2" if quick else "4")
         found["1000/s p50"], found["1000/s p99"] = many["lat"]["p50"], many["lat"]["p99"]
         found["CPU us"] = 1e6 * (used(pid)[0] - before) / max(many["ok"], 1)
-        streams = load(folder, "s", port, "-k", "50", "-n", "200" if quick else "600", "-w", "0.3", "-m", "mock", "-t", "30")
+        streams = load(
+            folder, "s", port, "-k", "50", "-n", "200" if quick else "600", "-w", "0.3", "-m", "mock", "-t", "30"
+        )
         found["first chunk p50"], found["first chunk p99"] = streams["ttfc"]["p50"], streams["ttfc"]["p99"]
         found["chunk p99"] = streams["oneway"]["p99"]
         wrk = ["taskset", "-c", "0", "wrk", "-t1", "-c32", "-d3s", "--latency", "-s", str(HERE / "peers/post.lua"),
@@ -211,7 +213,9 @@ def table(rounds: Sequence[Mapping[str, Figures]]) -> str:
                 for each in rounds
             ]
             digits = 2 if column == "start s" else 0
-            middle, low, high = (f"{value:,.{digits}f}" for value in (statistics.median(values), min(values), max(values)))
+            middle, low, high = (
+                f"{value:,.{digits}f}" for value in (statistics.median(values), min(values), max(values))
+            )
             cells.append(middle if low == high else f"{middle} ({low}-{high})")
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
@@ -233,10 +237,12 @@ def main() -> None:
         folder = Path(made)
         for name in ("mock", "load"):
             subprocess.run(["gcc", "-O2", "-o", folder / name, HERE / f"peers/{name}.c", "-lm"], check=True)
-        with subprocess.Popen(["taskset", "-c", "0", folder / "mock", str(MOCK), "/dev/null", "mock-t20-i5-n32-vT"]) as mock:
+        with subprocess.Popen(
+            ["taskset", "-c", "0", folder / "mock", str(MOCK), "/dev/null", "mock-t20-i5-n32-vT"]
+        ) as mock:
             try:
                 time.sleep(0.3)
-                rounds = []
+                rounds: list[dict[str, Figures]] = []
                 for number in range(options.rounds):
                     rounds.append({})
                     for name, gateway in there.items():

@@ -144,6 +144,13 @@ class Forecaster:
         """The target answered: it holds its model."""
         self._starting.pop(target, None)
 
+    def settle(self, now_ns: int) -> None:
+        """Work out now what follows from what was learned, so that the next forecast does not have to."""
+        for path in self._paths.values():
+            path.settle()
+        for promises in self._promises.values():
+            promises.late(now_ns)
+
     def alarms(self, now_ns: int) -> Iterator[Alarm]:
         """Of the signals, and of predictions so far off that something else must have been measured."""
         yield from self.signals.alarms(now_ns)
@@ -320,14 +327,18 @@ class _Path:
 
     def points(self, now_ns: int, learning: Learning) -> Floats:
         """A row for each site, a column for each of LEVELS."""
-        for site in self._dirty:
-            self._refresh(site)
-        self._dirty.clear()
+        self.settle()
         age = np.maximum(now_ns - self._at_ns, 0.0) / learning.path_tau_ns
         factor = np.minimum(np.sqrt(1.0 + age), learning.most_spread)[:, None]
         middle = self._points[:, len(LEVELS) // 3 : len(LEVELS) // 3 + 1]
         # Nothing is faster than half of the fastest seen: widening must not invent a shorter path.
         return np.asarray(np.maximum(middle + (self._points - middle) * factor, self._points[:, :1] / 2))
+
+    def settle(self) -> None:
+        """Work out the points of what was added to."""
+        for site in self._dirty:
+            self._refresh(site)
+        self._dirty.clear()
 
     def signal(self, site: int, now_ns: int) -> Signal | None:
         """What is known of one site; half of the distance from its p16 to its p84 stands for the standard deviation."""

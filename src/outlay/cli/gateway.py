@@ -97,6 +97,7 @@ def _deployment(file: Path, listen: str | None) -> "Deployment":
 
 def _serve(deployment: "Deployment") -> None:
     import asyncio
+    import gc
 
     import uvloop
 
@@ -106,6 +107,9 @@ def _serve(deployment: "Deployment") -> None:
         asked_to_stop = _on_signals()
         log = _log(deployment.access_log)
         worker = Worker(deployment, os.environ, log)
+        # What is there by now stays: the collector need not walk through it while requests wait.
+        gc.collect()
+        gc.freeze()
         await worker.serve(asked_to_stop, lambda address: print(address, flush=True))
 
     try:

@@ -45,8 +45,8 @@ class Exchange:
 
     __slots__ = (
         "_attempts", "_client_paused", "_over", "_relaying", "_timer", "_useful_seen", "ask", "asked", "bytes_in",
-        "bytes_out", "connection", "decided_ns", "decision", "ended_ns", "first_ns", "known", "last_frame_ns", "moment",
-        "outcome", "policy", "remaining_ns", "request", "status", "told", "tries", "worker",
+        "bytes_out", "connection", "decided_ns", "decision", "ended_ns", "first_ns", "id_bytes", "known",
+        "last_frame_ns", "moment", "outcome", "policy", "remaining_ns", "request", "status", "told", "tries", "worker",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913, PLR0917 - what is known of a request when it begins
@@ -79,6 +79,7 @@ class Exchange:
         self._over = self._client_paused = self._useful_seen = False
         self.bytes_in, self.bytes_out = len(asked.body), 0
         self.ended_ns = 0
+        self.id_bytes = request.id.encode("latin-1", "replace")
 
     @property
     def route_ns(self) -> int:
@@ -205,6 +206,8 @@ class Exchange:
         now_ns = self.last_frame_ns = self.first_ns = time.monotonic_ns()
         self._relaying = attempt
         self.decision = attempt.sent.decision
+        framing = b"transfer-encoding: chunked\r\n" if self.asked.is_1_1 else b"connection: close\r\n"
+        self._write(self._head(attempt, framing) + self._framed(first))
         self.worker.router.answering(attempt.sent, now_ns)
         for other in self._attempts:
             if other is not attempt:
@@ -214,8 +217,6 @@ class Exchange:
         if attempt.is_stream and self.moment.useful_tokens is not None:
             self._useful(attempt, now_ns)
         self._look_at(now_ns + self.worker.deployment.limits.silence_ns)
-        framing = b"transfer-encoding: chunked\r\n" if self.asked.is_1_1 else b"connection: close\r\n"
-        self._write(self._head(attempt, framing) + self._framed(first))
 
     def relay_more(self, frames: bytes) -> None:
         """More of the answer."""
@@ -235,18 +236,19 @@ class Exchange:
         """An answer that came at once."""
         now_ns = self.first_ns = time.monotonic_ns()
         self.decision = attempt.sent.decision
-        router = self.worker.router
-        if attempt.status < 400:
-            router.answering(attempt.sent, now_ns)
-            self._useful(attempt, now_ns)
-            self.outcome = "ok"
-        else:
-            router.client_error(attempt.sent, now_ns)
-            self.outcome = "client-error"
         no_body = attempt.status in (204, 304)
         keep = b"" if self.asked.keep_alive else b"connection: close\r\n"
         length = b"" if no_body else b"content-length: %d\r\n" % len(body)
         self._write(self._head(attempt, length + keep) + (b"" if self.asked.method == b"HEAD" else body))
+        # The client has its answer: what is learned from it can wait until now.
+        router = self.worker.router
+        if attempt.status < 400:
+            self.outcome = "ok"
+            router.answering(attempt.sent, now_ns)
+            self._useful(attempt, now_ns)
+        else:
+            self.outcome = "client-error"
+            router.client_error(attempt.sent, now_ns)
         self._close(attempt)
 
     def _useful(self, attempt: "_Attempt", now_ns: int) -> None:
@@ -287,7 +289,7 @@ class Exchange:
     def _answer_error(self, status: int, why: str, extra: bytes = b"", **more: object) -> None:
         self.status = status
         lines = b"x-request-id: %b\r\nserver-timing: %b\r\n%b%b" % (
-            self.request.id.encode("latin-1", "replace"), self._timing(), self._notes(), extra,
+            self.id_bytes, self._timing(), self._notes(), extra,
         )  # fmt: skip
         body = error_body(status, why, moment=self.moment.name, **more)
         self._finish()
@@ -325,7 +327,7 @@ class Exchange:
         lines += [b"%b: %b\r\n" % header for header in attempt.headers if header[0] not in _NOT_DOWN]
         lines += (
             framing,
-            b"x-request-id: %b\r\n" % self.request.id.encode("latin-1", "replace"),
+            b"x-request-id: %b\r\n" % self.id_bytes,
             b"server-timing: %b\r\n" % self._timing(),
             decision_header(name, decision.p_on_time, headroom_ns, decision.rung),
             self._notes(),
@@ -356,13 +358,13 @@ class Exchange:
         rest_ns = min(self._left_ns(now_ns), int(decision.deadline_ns) - (now_ns - attempt.sent.started_ns))
         prefix, authority = worker.upstream_names[target]
         lines = [b"%b %b%b HTTP/1.1\r\nhost: %b\r\n" % (asked.method, prefix, asked.target, authority)]
-        lines += [b"%b: %b\r\n" % header for header in asked.headers if header[0].lower() not in _NOT_UP]
+        lines += [b"%b: %b\r\n" % header for header in asked.headers if header[0] not in _NOT_UP]
         credential = worker.credentials[target]
         if credential is not None:
             lines.append(b"authorization: Bearer %b\r\n" % credential)
         elif not worker.deployment.clients and b"authorization" in asked.named:
             lines.append(b"authorization: %b\r\n" % asked.named[b"authorization"])
-        lines.append(b"x-request-id: %b\r\n" % self.request.id.encode("latin-1", "replace"))
+        lines.append(b"x-request-id: %b\r\n" % self.id_bytes)
         lines.append(budget_headers(self.moment.name, rest_ns - worker.router.site_rtt_ns(target) // 2,
                                     self.told.spent_ns + now_ns - asked.received_ns))  # fmt: skip
         if body or asked.method in (b"POST", b"PUT", b"PATCH"):

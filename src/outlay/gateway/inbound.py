@@ -26,7 +26,7 @@ _LINGER_S = 1.0
 
 
 class Asked:
-    """One request as it was read: `headers` are as sent, `named` holds the last of each name in lower case."""
+    """One request as it was read. Names of headers are in lower case; `named` holds the last of each."""
 
     __slots__ = (
         "body", "head_bytes", "headers", "is_1_1", "keep_alive", "method", "named", "received_ns", "refusal", "target",
@@ -148,25 +148,23 @@ class Connection(asyncio.Protocol):
         asked.head_bytes += len(name) + len(value) + 4
         if asked.head_bytes > self.limits.head_bytes:
             self._stop(431, f"a request's head has at most {self.limits.head_bytes} bytes")
-        lower = name.lower()
-        if lower in _SINGLE and lower in asked.named:
-            self._stop(400, f"the header {lower.decode('latin-1')} stands twice")
-        asked.headers.append((name, value))
-        asked.named[lower] = value
+        asked.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         asked, parser = cast(Asked, self._asked), self._parser
+        asked.named = named = dict(asked.headers)
+        if len(named) < len(asked.headers):
+            self._check_single(asked.headers)
         asked.method = parser.get_method()
         asked.keep_alive = parser.should_keep_alive()
         version = parser.get_http_version()
         asked.is_1_1 = version == "1.1"
-        for wrong, status, why in (
-            (version not in _VERSIONS, 505, "only HTTP/1.1 and HTTP/1.0 are spoken here"),
-            (asked.method == b"CONNECT", 405, "this is no proxy that tunnels"),
-            (version == "1.1" and not asked.named.get(b"host"), 400, "the header host is missing"),
-        ):
-            if wrong:
-                self._stop(status, why)
+        if version not in _VERSIONS:
+            self._stop(505, "only HTTP/1.1 and HTTP/1.0 are spoken here")
+        if asked.method == b"CONNECT":
+            self._stop(405, "this is no proxy that tunnels")
+        if asked.is_1_1 and not named.get(b"host"):
+            self._stop(400, "the header host is missing")
         coding = asked.named.get(b"transfer-encoding")
         if coding is not None:
             if version == "1.0" or coding.strip().lower() != b"chunked" or b"content-length" in asked.named:
@@ -177,6 +175,12 @@ class Connection(asyncio.Protocol):
                 self._stop(413, f"a body has at most {self.limits.body_bytes} bytes")
         if asked.named.get(b"expect", b"").lower() == b"100-continue":
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def _check_single(self, headers: list[tuple[bytes, bytes]]) -> None:
+        names = [name for name, _ in headers]
+        for name in _SINGLE:
+            if names.count(name) > 1:
+                self._stop(400, f"the header {name.decode()} stands twice")
 
     def on_body(self, body: bytes) -> None:
         self._body.append(body)
@@ -298,7 +302,7 @@ class Connection(asyncio.Protocol):
                 self.transport.close()
 
 
-_SINGLE = frozenset((b"host", b"content-length", b"transfer-encoding"))
+_SINGLE = (b"host", b"content-length", b"transfer-encoding")
 
 _TYPES = {400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error",
           429: "rate_limit_error"}  # fmt: skip

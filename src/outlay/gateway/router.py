@@ -22,7 +22,7 @@ from outlay.underway import Attempt, Next, Situation, after_failure, after_silen
 from outlay.units import NS_PER_MS
 from outlay.work import Mask, Request
 
-# At most one request in this time is learned from, for each target.
+# At most one request in this time is learned from.
 _LEARN_NS = 5 * NS_PER_MS
 _MOST_PATHS = 64
 DEFAULT_PATH, OTHER_PATH = "default", "other"
@@ -58,7 +58,7 @@ class LiveRouter:
         self._prior_ns: dict[tuple[str, str], int] = {}
         self._know(DEFAULT_PATH, 0)
         self.forecaster = Forecaster(self.signals, prior_rtt_ns=self._prior_ns)
-        self._learned_ns = [0] * len(self.fleet.targets)
+        self._learned_ns = 0
         self._rtt_ns: dict[int, int] = {}
         self._sequence = 0
         self.decisions = 0
@@ -122,9 +122,9 @@ class LiveRouter:
         self.health.took(target, now_ns)
         if decision.forecasts.cold[target] > 0.5:
             self.forecaster.starting(target, now_ns)
-        is_learned = now_ns - self._learned_ns[target] >= _LEARN_NS
+        is_learned = now_ns - self._learned_ns >= _LEARN_NS
         if is_learned:
-            self._learned_ns[target] = now_ns
+            self._learned_ns = now_ns
         return Sent(name, target, decision, now_ns, tries, is_learned)
 
     def answering(self, sent: Sent, now_ns: int) -> None:
@@ -145,6 +145,7 @@ class LiveRouter:
         ratio = service_ns / expected.service_ns
         self.forecaster.learn(expected, service_ns, now_ns)
         self.forecaster.kept(expected, sent.decision.p_plain, on_time, now_ns)
+        self.forecaster.settle(now_ns)
         self.limits[sent.target].answered(ratio, self.signals.own_requests(sent.target))
         before = self.health.usable(now_ns)
         self.health.answered(sent.target, now_ns, ratio)
@@ -222,6 +223,7 @@ class LiveRouter:
         site = self.fleet.targets[target].site
         for path, user_rtt_ns in self._user_rtt_ns.items():
             self.forecaster.network(path, site, rtt_ns + user_rtt_ns, now_ns)
+        self.forecaster.settle(now_ns)
 
     def reported(self, target: int, quantities: dict[str, float], source: str, now_ns: int) -> None:
         """A target said what it looks like."""

@@ -29,13 +29,17 @@ _LOOK_S = 0.25
 _LAG_S = 0.1
 _MOST_PAGE = 4 * 1024 * 1024
 _KEPT = 50
+_MOST_LINES = 100
 _TEXT = b"text/plain; charset=utf-8"
 _METRICS = b"text/plain; version=0.0.4; charset=utf-8"
 _JSON = b"application/json"
 
 
 class Worker:
-    """Serves a deployment on one event loop. `secrets` are the environment; `log` gets a line for each request."""
+    """Serves a deployment on one event loop.
+
+    `secrets` are the environment; `log` gets a line for each request, some at a time.
+    """
 
     def __init__(
         self, deployment: Deployment, secrets: Mapping[str, str], log: Callable[[bytes], None] | None = None
@@ -60,6 +64,7 @@ class Worker:
         self.exchanges: set[Exchange] = set()
         self.draining = False
         self._log = log
+        self._lines: list[bytes] = []
         self._tasks: set[asyncio.Task[Any]] = set()
         self._clients = {client.key_sha256: Known(client) for client in deployment.clients}
         self._recent: deque[Exchange] = deque(maxlen=_KEPT)
@@ -97,6 +102,7 @@ class Worker:
         await self._drain()
         for task in tuple(self._tasks):
             task.cancel()
+        self._write_log()
         for pool in self.pools:
             pool.close()
         for connection in tuple(self.connections):
@@ -187,7 +193,14 @@ class Worker:
         exchange.asked.body = b""  # what was said is not kept
         self._recent.append(exchange)
         if self._log is not None:
-            self._log(msgspec.json.encode(self._entry(exchange)) + b"\n")
+            self._lines.append(msgspec.json.encode(self._entry(exchange)))
+            if len(self._lines) >= _MOST_LINES:
+                self._write_log()
+
+    def _write_log(self) -> None:
+        if self._log is not None and self._lines:
+            lines, self._lines = self._lines, []
+            self._log(b"\n".join(lines) + b"\n")
 
     def _entry(self, exchange: Exchange) -> dict[str, object]:
         """What the log says of one request: sizes, times and names, none of what was said."""
@@ -206,14 +219,14 @@ class Worker:
             "target": None if target is None else self.names[target],
             "reason": None if decision is None else decision.reason,
             "rung": None if decision is None else decision.rung,
-            "p": None if decision is None else round(decision.p_on_time, 4),
+            "p": None if decision is None else decision.p_on_time,
             "tries": exchange.tries,
             "bytes_in": exchange.bytes_in,
             "bytes_out": exchange.bytes_out,
-            "remaining_ms": _ms(exchange.remaining_ns),
-            "route_ms": _ms(exchange.route_ns),
-            "first_ms": None if first_ns is None else _ms(first_ns - begun_ns),
-            "total_ms": _ms(exchange.ended_ns - begun_ns),
+            "remaining_ns": exchange.remaining_ns,
+            "route_ns": exchange.route_ns,
+            "first_ns": None if first_ns is None else first_ns - begun_ns,
+            "total_ns": exchange.ended_ns - begun_ns,
         }
 
     def headroom_ns(self, decision: Decision) -> float:
@@ -233,6 +246,8 @@ class Worker:
     async def _keep_in_touch(self, target: int) -> None:
         """Keep a connection warm, and measure the way."""
         pool = self.pools[target]
+        # Not all at the same instant.
+        await asyncio.sleep(self.deployment.probe_ns / NS_PER_S * target / len(self.pools))
         while True:
             try:
                 rtt_ns = await pool.warm()
@@ -278,6 +293,7 @@ class Worker:
                 connection.look(now_ns)
             for pool in self.pools:
                 pool.trim(now_ns)
+            self._write_log()
             await asyncio.sleep(_LOOK_S)
 
     async def _watch_lag(self) -> None:
@@ -419,10 +435,6 @@ class _Page(Listener):
 def _request_id(asked: Asked) -> str | None:
     given = asked.named.get(b"x-request-id", b"")
     return given.decode("latin-1") if 0 < len(given) <= 128 and given.isascii() else None
-
-
-def _ms(time_ns: float) -> float:
-    return round(time_ns / NS_PER_MS, 3)
 
 
 def _any_tls(deployment: Deployment) -> bool:
