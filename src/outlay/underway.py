@@ -13,7 +13,7 @@ import numpy as np
 
 from outlay.decision import Decision, decide
 from outlay.forecast import Forecasts
-from outlay.policy import Hedge, Policy
+from outlay.policy import Hedge, Policy, Rules
 from outlay.work import Request
 
 _ALL = 0.998
@@ -65,6 +65,16 @@ class Situation:
         """Somebody else for what is left."""
         options = self.forecasts if target is None else without(self.forecasts, target)
         return decide(self.request, self.remaining_ns, self.policy, options, self.now_ns, self.random)
+
+
+def first_look_ns(attempt: Attempt, rules: Rules) -> int:
+    """When to look at an attempt first: at its deadline, or sooner, when it would be slow enough for a hedge."""
+    decision = attempt.decision
+    within_ns = decision.deadline_ns
+    if rules.hedge is not None and attempt.tries < rules.attempts and decision.target is not None:
+        (curve,) = decision.forecasts.curves([decision.target])
+        within_ns = min(within_ns, curve.quantile_ns(rules.hedge.after))
+    return attempt.started_ns + int(within_ns)
 
 
 def after_silence(attempt: Attempt, situation: Situation) -> Next:

@@ -6,11 +6,13 @@ import re
 import socket
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 from gateway_world import CHAT, Serving, World, parsed, request, world
 
-from outlay.deployment import Client, Limits, MomentRules, hashed
+from outlay.deployment import Client, Deployment, Limits, MomentRules, hashed
+from outlay.policy import Hedge
 from outlay.units import NS_PER_MS, NS_PER_S
 
 FAST = "mock-t1-i1-n4"
@@ -504,5 +506,24 @@ def test_many_at_once_leave_nothing_behind() -> None:
     async def work() -> None:
         async with world(FAST, "mock-t2-n3") as here:
             assert set(await _many(here, 60)) == {200}
+
+    run(work)
+
+
+def test_a_slow_attempt_gets_a_second_one_beside_it_and_the_first_that_answers_wins() -> None:
+    async def work() -> None:
+        def hedging(deployment: Deployment) -> Deployment:
+            moment = deployment.moments["m"]
+            rules = replace(moment.rules, hedge=Hedge(after=0.95, gain=0.01))
+            return replace(deployment, moments={"m": replace(moment, rules=rules)})
+
+        async with world(silent, FAST, moment=moment_of(20_000), change=hedging) as here:
+            begun = time.monotonic()
+            reply = await here.ask(stream=True)
+            assert (reply.status, reply.is_whole) == (200, True)
+            assert "target=t1" in reply.headers["x-outlay-decision"]
+            # Without the second attempt it would be given up only when its fallback must begin, after 19 s.
+            assert time.monotonic() - begun < 10
+            assert here.worker.telemetry.attempts["t0", "timeout"] == 0
 
     run(work)

@@ -122,9 +122,14 @@ class Exchange:
         self.tries += 1
         sent = self.worker.router.sent(self.request, decision, self.tries, now_ns)
         attempt = _Attempt(self, sent)
+        attempt.look_ns = self.worker.router.first_look_ns(sent, self.policy, self.moment.name)
         self._attempts.append(attempt)
-        self._look_at(sent.started_ns + int(decision.deadline_ns))
+        self._look_at_the_next()
         attempt.start()
+
+    def _look_at_the_next(self) -> None:
+        if self._attempts:
+            self._look_at(min(attempt.look_ns for attempt in self._attempts))
 
     def _look_at(self, at_ns: int) -> None:
         if self._timer is not None:
@@ -141,15 +146,16 @@ class Exchange:
         if self._relaying is not None:
             self._watch(self._relaying, now_ns)
             return
-        for attempt in self._attempts:
+        for attempt in [each for each in self._attempts if each.look_ns <= now_ns]:
             what = self.worker.router.after_silence(
                 attempt.sent, self.request, self.policy, self._left_ns(now_ns), relayed=False, now_ns=now_ns
             )
+            deadline_ns = attempt.sent.started_ns + int(attempt.sent.decision.deadline_ns)
             if what.step == "wait":
-                if what.look_again_ns is not None and what.look_again_ns > now_ns:
-                    self._look_at(what.look_again_ns)
+                attempt.look_ns = deadline_ns if what.look_again_ns is None else what.look_again_ns
                 continue
-            if what.step == "hedge" and what.decision is not None and what.decision.target is not None:
+            if what.step == "hedge" and what.decision is not None:
+                attempt.look_ns = deadline_ns
                 self._send(what.decision, now_ns)
                 return
             self._attempts.remove(attempt)
@@ -157,7 +163,9 @@ class Exchange:
             attempt.cancel()
             self.worker.telemetry.attempt(attempt.sent.target, "timeout")
             self._go_on(what, 504, "the budget was spent before an answer came")
-            return
+            break
+        if not self._over:
+            self._look_at_the_next()
 
     def _watch(self, attempt: "_Attempt", now_ns: int) -> None:
         """A stream that stalls is ended; whatever the client has not read is no stall of the server's."""
@@ -377,12 +385,13 @@ class _Attempt:
     """One attempt: listens to its upstream, and holds what it says until that is worth handing on."""
 
     __slots__ = (
-        "_dialing", "_frames", "_held", "_held_bytes", "_upstream", "exchange", "headers", "is_stream", "sent",
-        "status",
+        "_dialing", "_frames", "_held", "_held_bytes", "_upstream", "exchange", "headers", "is_stream", "look_ns",
+        "sent", "status",
     )  # fmt: skip
 
     def __init__(self, exchange: Exchange, sent: "Sent") -> None:
         self.exchange, self.sent = exchange, sent
+        self.look_ns = 0
         self.status = 0
         self.headers: list[tuple[bytes, bytes]] = []
         self.is_stream = False

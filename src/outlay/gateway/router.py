@@ -18,7 +18,7 @@ from outlay.health import Health
 from outlay.held import Held, kind_of
 from outlay.policy import Policy
 from outlay.signals import Signals
-from outlay.underway import Attempt, Next, Situation, after_failure, after_silence
+from outlay.underway import Attempt, Next, Situation, after_failure, after_silence, first_look_ns
 from outlay.units import NS_PER_MS
 from outlay.work import Mask, Request
 
@@ -194,6 +194,10 @@ class LiveRouter:
     ) -> Next:
         """It has not answered yet."""
         return after_silence(_attempt(sent, relayed), self._situation(request, policy, remaining_ns, now_ns))
+
+    def first_look_ns(self, sent: Sent, policy: Policy, moment: str) -> int:
+        """When to look at an attempt first."""
+        return first_look_ns(_attempt(sent, relayed=False), policy.of(moment))
 
     def after_failure(
         self, sent: Sent, request: Request, policy: Policy, remaining_ns: int, *, relayed: bool, now_ns: int

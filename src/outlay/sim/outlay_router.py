@@ -20,7 +20,7 @@ from outlay.sim.ablation import Ablation
 from outlay.sim.case import Case, Close, Try
 from outlay.sim.field import Field
 from outlay.sim.kernel import Kernel
-from outlay.underway import Attempt, Next, Situation, after_failure, after_silence
+from outlay.underway import Attempt, Next, Situation, after_failure, after_silence, first_look_ns
 from outlay.units import NS_PER_MS
 from outlay.work import Mask, Request
 
@@ -133,15 +133,10 @@ class OutlayRouter:
         self.health.took(target, now_ns)
         if decision.forecasts.cold[target] > 0.5:
             self.forecaster.starting(target, now_ns)
-        self._look_later(attempt, decision)
+        self._look_later(attempt, attempt.tried)
 
-    def _look_later(self, attempt: Try, decision: Decision) -> None:
-        at_ns = attempt.sent_ns + int(decision.deadline_ns)
-        rules = self._policy.of(attempt.case.request.moment)
-        if rules.hedge is not None and len(attempt.case.tries) < rules.attempts:
-            (curve,) = decision.forecasts.curves([attempt.target])
-            slow_ns = curve.quantile_ns(rules.hedge.after)
-            at_ns = min(at_ns, attempt.sent_ns + int(min(slow_ns, 1e15)))
+    def _look_later(self, attempt: Try, tried: Attempt) -> None:
+        at_ns = first_look_ns(tried, self._policy.of(attempt.case.request.moment))
         attempt.timer = self._kernel.at(at_ns, self._look, attempt)
 
     def _look(self, attempt: Try) -> None:
