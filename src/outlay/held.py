@@ -15,8 +15,7 @@ from outlay.units import NS_PER_MS
 from outlay.work import Request
 
 HELD_NS = 5 * NS_PER_MS
-# Sizes are alike within an eighth of an octave and budgets within 1 %.
-_PER_OCTAVE = 8
+# Budgets are alike within 1 %.
 _ALIKE = 0.01
 _MOST_KINDS = 512
 

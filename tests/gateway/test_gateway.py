@@ -4,11 +4,14 @@ import asyncio
 import contextlib
 import re
 import socket
+import ssl
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import trustme
 from gateway_world import CHAT, Serving, World, parsed, request, world
 
 from outlay.deployment import Client, Deployment, Limits, MomentRules, hashed
@@ -384,6 +387,8 @@ REFUSED = {
     b"GET / HTTP/1.1\r\n\r\n": 400,
     b"GET / HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n": 400,
     b"GET /\r\n\r\n": 400,
+    b"GET http://elsewhere/ HTTP/1.1\r\nhost: a\r\n\r\n": 400,
+    b"OPTIONS * HTTP/1.1\r\nhost: a\r\n\r\n": 400,
     b"GET / HTTP/2.0\r\nhost: a\r\n\r\n": 400,
     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n": 400,
     b"CONNECT a:443 HTTP/1.1\r\nhost: a\r\n\r\n": 405,
@@ -525,5 +530,100 @@ def test_a_slow_attempt_gets_a_second_one_beside_it_and_the_first_that_answers_w
             # Without the second attempt it would be given up only when its fallback must begin, after 19 s.
             assert time.monotonic() - begun < 10
             assert here.worker.telemetry.attempts["t0", "timeout"] == 0
+
+    run(work)
+
+
+def test_keys_of_the_gateway_and_headers_of_one_hop_stay_behind() -> None:
+    async def work() -> None:
+        heard: list[bytes] = []
+        clients = (Client(name="app", key_sha256=hashed("sesame")),)
+        answer = b"HTTP/1.1 200 OK\r\nconnection: x-hop\r\nx-hop: 1\r\nx-own: 1\r\ncontent-length: 2\r\n\r\n{}"
+        async with world(origin(answer, heard=heard), clients=clients) as here:
+            for key in ({"x-api-key": "sesame"}, {"authorization": "Bearer sesame"}):
+                raw = request({"model": "auto"}, key | {"x-mine": "1", "x-own": "1"}, CHAT, "close, X-Mine")
+                reply = parsed(await here.raw(raw))
+                assert (reply.status, reply.headers.get("x-hop"), reply.headers["x-own"]) == (200, None, "1")
+            assert len(heard) == 2
+            assert all(b"sesame" not in asked and b"x-mine" not in asked for asked in heard)
+            assert all(b"x-own: 1" in asked for asked in heard)
+
+    run(work)
+
+
+def test_with_clients_only_pages_for_monitors_are_open() -> None:
+    async def work() -> None:
+        async with world(FAST, clients=(Client(name="app", key_sha256=hashed("sesame")),)) as here:
+            paths = ("/healthz", "/readyz", "/metrics", "/v1/models", "/outlay/status")
+            assert [(await here.get(path)).status for path in paths] == [200, 200, 200, 401, 401]
+
+    run(work)
+
+
+def test_a_connection_whose_client_had_stopped_reading_reads_on_for_the_next_one() -> None:
+    async def work() -> None:
+        async with world(FAST) as here:
+            await here.ask()
+            upstream = here.worker.pools[0].take()
+            assert upstream is not None
+            upstream.pause(True)
+            here.worker.pools[0].put_back(upstream)
+            before = upstream.used
+            assert (await here.ask()).status == 200
+            assert upstream.used == before + 1
+
+    run(work)
+
+
+def test_tls_on_both_sides(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    chain, key, ca = (str(tmp_path / name) for name in ("chain.pem", "key.pem", "ca.pem"))
+    certificate = authority.issue_cert("127.0.0.1")
+    certificate.private_key_pem.write_to_path(key)
+    for place, blob in enumerate(certificate.cert_chain_pems):
+        blob.write_to_path(chain, append=place > 0)
+    authority.cert_pem.write_to_path(ca)
+
+    async def work() -> None:
+        server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        server.load_cert_chain(chain, key)
+        answers = origin(SSE_HEAD, chunk(WORD + STOP), LAST)
+        listening = await asyncio.start_server(answers, "127.0.0.1", 0, ssl=server)
+        port = listening.sockets[0].getsockname()[1]
+
+        def secured(deployment: Deployment) -> Deployment:
+            endpoints = (replace(deployment.endpoints[0], tls=True),)
+            return replace(deployment, endpoints=endpoints, authorities=ca, certificate=chain, private_key=key)
+
+        async with world(port, change=secured) as here:
+            client = ssl.create_default_context(cafile=ca)
+            reader, writer = await asyncio.open_connection("127.0.0.1", here.port, ssl=client)
+            writer.write(request({"model": "auto", "stream": True}, {}))
+            reply = parsed(await reader.read())
+            writer.close()
+            assert (reply.status, reply.is_whole, reply.body.startswith(WORD + STOP)) == (200, True, True)
+        listening.close()
+
+    run(work)
+
+
+def test_a_target_whose_certificate_nobody_vouches_for_is_not_asked(tmp_path: Path) -> None:
+    stranger, known = trustme.CA(), trustme.CA()
+    known.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+
+    async def work() -> None:
+        heard: list[bytes] = []
+        server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        stranger.issue_cert("127.0.0.1").configure_cert(server)
+        listening = await asyncio.start_server(origin(heard=heard), "127.0.0.1", 0, ssl=server)
+
+        def secured(deployment: Deployment) -> Deployment:
+            endpoints = (replace(deployment.endpoints[0], tls=True),)
+            return replace(deployment, endpoints=endpoints, authorities=str(tmp_path / "ca.pem"))
+
+        async with world(listening.sockets[0].getsockname()[1], change=secured) as here:
+            reply = await here.ask()
+            assert (reply.status, heard) == (502, [])
+        listening.close()
 
     run(work)

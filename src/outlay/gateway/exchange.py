@@ -35,8 +35,9 @@ _HOP = frozenset(
     (b"connection", b"keep-alive", b"proxy-connection", b"proxy-authenticate", b"proxy-authorization", b"te",
      b"trailer", b"transfer-encoding", b"upgrade", b"content-length", b"host", b"expect")
 )  # fmt: skip
-_NOT_UP = _HOP | REPLACED | {b"authorization", b"x-request-id"}
+_NOT_UP = _HOP | REPLACED | {b"x-request-id"}
 _NOT_DOWN = _HOP | {b"x-request-id", b"x-outlay-decision", b"x-outlay-note"}
+_CREDENTIALS = frozenset((b"authorization", b"x-api-key"))
 _RETRIED = frozenset((408, 429))
 
 
@@ -76,7 +77,8 @@ class Exchange:
         self._attempts: list[_Attempt] = []
         self._relaying: _Attempt | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._over = self._client_paused = self._useful_seen = False
+        self._over = self._useful_seen = False
+        self._client_paused = connection.stuck_ns is not None
         self.bytes_in, self.bytes_out = len(asked.body), 0
         self.ended_ns = 0
         self.id_bytes = request.id.encode("latin-1", "replace")
@@ -213,8 +215,12 @@ class Exchange:
         """The first content is there: from here on this attempt is the answer."""
         now_ns = self.last_frame_ns = self.first_ns = time.monotonic_ns()
         self._relaying = attempt
+        if self._client_paused:
+            attempt.pause(True)
         self.decision = attempt.sent.decision
-        framing = b"transfer-encoding: chunked\r\n" if self.asked.is_1_1 else b"connection: close\r\n"
+        framing = b"transfer-encoding: chunked\r\n" if self.asked.is_1_1 else b""
+        if not (self.asked.is_1_1 and self.asked.keep_alive):
+            framing += b"connection: close\r\n"
         self._write(self._head(attempt, framing) + self._framed(first))
         self.worker.router.answering(attempt.sent, now_ns)
         for other in self._attempts:
@@ -281,9 +287,13 @@ class Exchange:
         if relayed is not None and relayed.is_stream:
             self._write(self._framed(b"data: " + error_body(502, why) + b"\n\n"))
         self._finish()
-        # Without the last chunk: a client that counts on it sees that the answer is not whole.
         self.connection.answering = None
-        self.connection.hang_up()
+        if self.asked.is_1_1 or (relayed is not None and relayed.is_stream):
+            # Without the last chunk: a client that counts on it sees that the answer is not whole.
+            self.connection.hang_up()
+        else:
+            # HTTP/1.0 has no chunks: there only a reset says so.
+            self.connection.transport.abort()
 
     def _refuse(self, decision: Decision) -> None:
         self.outcome = "refused"
@@ -332,7 +342,9 @@ class Exchange:
         decision, name = attempt.sent.decision, self.worker.names[attempt.sent.target]
         headroom_ns = self.worker.headroom_ns(decision)
         lines = [b"HTTP/1.1 %d %b\r\n" % (attempt.status, REASONS.get(attempt.status, b"OK"))]
-        lines += [b"%b: %b\r\n" % header for header in attempt.headers if header[0] not in _NOT_DOWN]
+        named = next((value for name, value in attempt.headers if name == b"connection"), None)
+        left_out = _NOT_DOWN | _nominated(named)
+        lines += [b"%b: %b\r\n" % header for header in attempt.headers if header[0] not in left_out]
         lines += (
             framing,
             b"x-request-id: %b\r\n" % self.id_bytes,
@@ -366,12 +378,13 @@ class Exchange:
         rest_ns = min(self._left_ns(now_ns), int(decision.deadline_ns) - (now_ns - attempt.sent.started_ns))
         prefix, authority = worker.upstream_names[target]
         lines = [b"%b %b%b HTTP/1.1\r\nhost: %b\r\n" % (asked.method, prefix, asked.target, authority)]
-        lines += [b"%b: %b\r\n" % header for header in asked.headers if header[0] not in _NOT_UP]
+        left_out = _NOT_UP | _nominated(asked.named.get(b"connection"))
         credential = worker.credentials[target]
+        if worker.deployment.clients or credential is not None:
+            left_out |= _CREDENTIALS  # they are for the gateway
+        lines += [b"%b: %b\r\n" % header for header in asked.headers if header[0] not in left_out]
         if credential is not None:
             lines.append(b"authorization: Bearer %b\r\n" % credential)
-        elif not worker.deployment.clients and b"authorization" in asked.named:
-            lines.append(b"authorization: %b\r\n" % asked.named[b"authorization"])
         lines.append(b"x-request-id: %b\r\n" % self.id_bytes)
         lines.append(budget_headers(self.moment.name, rest_ns - worker.router.site_rtt_ns(target) // 2,
                                     self.told.spent_ns + now_ns - asked.received_ns))  # fmt: skip
@@ -379,6 +392,16 @@ class Exchange:
             lines.append(b"content-length: %d\r\n" % len(body))
         lines += (b"\r\n", body)
         return b"".join(lines)
+
+
+def _nominated(connection: bytes | None) -> frozenset[bytes]:
+    """Headers that are named as those of this hop alone: RFC 9110, section 7.6.1."""
+    if connection is None:
+        return _NOTHING
+    return frozenset(name.strip().lower() for name in connection.split(b","))
+
+
+_NOTHING: frozenset[bytes] = frozenset()
 
 
 class _Attempt:

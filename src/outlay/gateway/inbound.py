@@ -67,7 +67,7 @@ class Connection(asyncio.Protocol):
     """One client. `serve` has one request at a time, and tells `finished` when its answer is written."""
 
     __slots__ = (
-        "_asked", "_body", "_busy", "_closing", "_hung_up", "_over", "_parser", "_pending", "_serve",
+        "_asked", "_body", "_body_bytes", "_busy", "_closing", "_hung_up", "_over", "_parser", "_pending", "_serve",
         "answering", "clients", "limits", "received_ns", "rtt_ns", "since_ns", "stuck_ns", "transport",
     )  # fmt: skip
 
@@ -77,6 +77,7 @@ class Connection(asyncio.Protocol):
         self._pending: deque[Asked] = deque()
         self._asked: Asked | None = None
         self._body: list[bytes] = []
+        self._body_bytes = 0
         self._busy = False
         self._over = False
         self._closing = self._hung_up = False
@@ -134,6 +135,7 @@ class Connection(asyncio.Protocol):
     def on_message_begin(self) -> None:
         self._asked = Asked(self.received_ns)
         self._body = []
+        self._body_bytes = 0
         self.since_ns = self.received_ns
 
     def on_url(self, url: bytes) -> None:
@@ -163,6 +165,8 @@ class Connection(asyncio.Protocol):
             self._stop(505, "only HTTP/1.1 and HTTP/1.0 are spoken here")
         if asked.method == b"CONNECT":
             self._stop(405, "this is no proxy that tunnels")
+        if not asked.target.startswith(b"/"):
+            self._stop(400, "the target of a request is a path")
         if asked.is_1_1 and not named.get(b"host"):
             self._stop(400, "the header host is missing")
         coding = asked.named.get(b"transfer-encoding")
@@ -173,7 +177,8 @@ class Connection(asyncio.Protocol):
             length = asked.named.get(b"content-length", b"0")
             if length.isdigit() and int(length) > self.limits.body_bytes:
                 self._stop(413, f"a body has at most {self.limits.body_bytes} bytes")
-        if asked.named.get(b"expect", b"").lower() == b"100-continue":
+        is_next = self.answering is None and not self._pending
+        if is_next and asked.named.get(b"expect", b"").lower() == b"100-continue":
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def _check_single(self, headers: list[tuple[bytes, bytes]]) -> None:
@@ -184,9 +189,8 @@ class Connection(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         self._body.append(body)
-        asked = cast(Asked, self._asked)
-        asked.head_bytes += len(body)
-        if asked.head_bytes > self.limits.head_bytes + self.limits.body_bytes:
+        self._body_bytes += len(body)
+        if self._body_bytes > self.limits.body_bytes:
             self._stop(413, f"a body has at most {self.limits.body_bytes} bytes")
 
     def on_message_complete(self) -> None:

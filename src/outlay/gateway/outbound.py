@@ -41,7 +41,7 @@ class Upstream(asyncio.Protocol):
     """One connection to a target, with at most one request on it."""
 
     __slots__ = (
-        "_any", "_chunked", "_listener", "_no_body", "_parser", "_sized", "_whole",
+        "_any", "_chunked", "_listener", "_no_body", "_parser", "_paused", "_sized",
         "headers", "idle_ns", "pool", "transport", "used",
     )  # fmt: skip
 
@@ -50,7 +50,7 @@ class Upstream(asyncio.Protocol):
         self._listener: Listener | None = None
         self._parser = httptools.HttpResponseParser(self)
         self.headers: list[tuple[bytes, bytes]] = []
-        self._any = self._chunked = self._sized = self._no_body = self._whole = False
+        self._any = self._chunked = self._sized = self._no_body = self._paused = False
         self.used = 0
         self.idle_ns = 0
         self.transport: asyncio.Transport
@@ -62,8 +62,10 @@ class Upstream(asyncio.Protocol):
     def send(self, listener: Listener, data: bytes, *, no_body: bool) -> None:
         """Ask; `no_body` for HEAD, whose answer has none whatever its head says."""
         self._listener, self._no_body = listener, no_body
-        self._any = self._whole = False
+        self._any = False
         self.used += 1
+        if self._paused:
+            self.pause(False)  # the answer before this one ended while its client did not read
         self.transport.write(data)
 
     def cancel(self) -> None:
@@ -73,7 +75,8 @@ class Upstream(asyncio.Protocol):
 
     def pause(self, paused: bool) -> None:
         """Read no more until the client does."""
-        if not self.transport.is_closing():
+        if paused != self._paused and not self.transport.is_closing():
+            self._paused = paused
             (self.transport.pause_reading if paused else self.transport.resume_reading)()
 
     def data_received(self, data: bytes) -> None:
@@ -145,14 +148,14 @@ class Upstream(asyncio.Protocol):
 
 
 class Pool:
-    """The connections to one target. Raises nothing: who asks is told through a callback."""
+    """The connections to one target."""
 
     def __init__(self, endpoint: Endpoint, *, tls: ssl.SSLContext | None, connect_ns: int) -> None:
         self.endpoint = endpoint
         self._tls, self._connect_ns = tls, connect_ns
         self._idle: list[Upstream] = []
         self.open: set[Upstream] = set()
-        self._addresses: list[tuple[socket.AddressFamily, str]] = []
+        self._addresses: list[str] = []
         self._resolved_ns = -_RESOLVED_NS
         self.replayed = 0
 
@@ -186,7 +189,7 @@ class Pool:
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(self._connect_ns / NS_PER_S):
             addresses = await self._resolve(loop)
-            for place, (_, address) in enumerate(addresses):
+            for place, address in enumerate(addresses):
                 try:
                     _, upstream = await loop.create_connection(
                         lambda: Upstream(self),
@@ -212,12 +215,12 @@ class Pool:
         self.put_back(upstream)
         return rtt_ns
 
-    async def _resolve(self, loop: asyncio.AbstractEventLoop) -> list[tuple[socket.AddressFamily, str]]:
+    async def _resolve(self, loop: asyncio.AbstractEventLoop) -> list[str]:
         now_ns = time.monotonic_ns()
         if now_ns - self._resolved_ns >= _RESOLVED_NS:
             try:
                 found = await loop.getaddrinfo(self.endpoint.host, self.endpoint.port, type=socket.SOCK_STREAM)
-                self._addresses = [(family, str(address[0])) for family, _, _, _, address in found]
+                self._addresses = [str(address[0]) for *_, address in found]
                 self._resolved_ns = now_ns
             except OSError:
                 if not self._addresses:

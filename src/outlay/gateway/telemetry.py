@@ -57,8 +57,8 @@ class Telemetry:
             histogram = self._times[key] = Histogram()
         histogram.add(time_ns)
 
-    def page(self, gauges: dict[str, float]) -> bytes:
-        """All of it; `gauges` are read when it is asked for."""
+    def page(self, values: dict[str, float]) -> bytes:
+        """All of it, and `values` that are read when it is asked for: counters by their names' end, else gauges."""
         lines: list[str] = []
         counters = (
             ("outlay_gateway_requests_total", "Requests by what came of them.", ("moment", "outcome", "status"),
@@ -73,8 +73,8 @@ class Telemetry:
             for key, count in sorted(counts.items(), key=lambda item: str(item[0])):
                 told = ",".join(f'{label}="{_escaped(str(value))}"' for label, value in zip(labels, key, strict=True))
                 lines.append(f"{name}{{{told}}} {count}")
-        for name, value in gauges.items():
-            lines += (f"# TYPE {name} gauge", f"{name} {value:g}")
+        for name, value in values.items():
+            lines += (f"# TYPE {name} {'counter' if name.endswith('_total') else 'gauge'}", f"{name} {value:.15g}")
         histograms = [(name, f'moment="{_escaped(moment)}"', of) for (name, moment), of in sorted(self._times.items())]
         histograms.append(("outlay_gateway_loop_lag_seconds", "", self.lag))
         typed: set[str] = set()

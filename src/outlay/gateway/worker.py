@@ -81,13 +81,13 @@ class Worker:
 
     # Life
 
-    async def serve(self, stop: asyncio.Event, ready: Callable[[str], None], *, shared: bool = False) -> None:
+    async def serve(self, stop: asyncio.Event, ready: Callable[[str], None]) -> None:
         """Answer until `stop`, then let what is under way end. Raises OSError when the address cannot be had."""
         deployment = self.deployment
         tls = _server_tls(deployment)
         listener = await self.loop.create_server(
             lambda: Connection(self.answer, self.connections, deployment.limits),
-            deployment.host, deployment.port, backlog=4096, ssl=tls, reuse_port=shared or None,
+            deployment.host, deployment.port, backlog=4096, ssl=tls,
         )  # fmt: skip
         for target in range(len(self.pools)):
             self.spawn(self._keep_in_touch(target))
@@ -121,11 +121,12 @@ class Worker:
     def answer(self, connection: Connection, asked: Asked) -> Exchange | None:
         """Answer a page at once; everything else becomes an exchange."""
         page = _PAGES.get(asked.path) if asked.method in (b"GET", b"HEAD") else None
-        if page is not None:
-            status, media, body = page(self)
-            connection.write_page(asked, status, media, body)
-            return None
         try:
+            if page is not None:
+                if asked.path not in _OPEN:
+                    self._who(asked)
+                connection.write_page(asked, *page(self))
+                return None
             exchange = self._admit(connection, asked)
         except _TurnedAwayError as error:
             self.telemetry.request("none", "client-error", error.status, 0)
@@ -320,17 +321,17 @@ class Worker:
     def metrics(self) -> tuple[int, bytes, bytes]:
         """The Prometheus page."""
         router = self.router
-        gauges: dict[str, float] = {
+        values: dict[str, float] = {
             "outlay_gateway_connections": len(self.connections),
             "outlay_gateway_in_flight": len(self.exchanges),
             "outlay_gateway_attempts_in_flight": router.signals.under_way(),
             "outlay_gateway_upstream_connections": sum(len(pool.open) for pool in self.pools),
-            "outlay_gateway_replayed": sum(pool.replayed for pool in self.pools),
-            "outlay_gateway_decisions": router.decisions,
-            "outlay_gateway_decisions_that_stood": router.stood,
-            "outlay_gateway_notes": self.telemetry.notes,
+            "outlay_gateway_replayed_total": sum(pool.replayed for pool in self.pools),
+            "outlay_gateway_decisions_total": router.decisions,
+            "outlay_gateway_decisions_that_stood_total": router.stood,
+            "outlay_gateway_notes_total": self.telemetry.notes,
         }
-        return 200, _METRICS, self.telemetry.page(gauges)
+        return 200, _METRICS, self.telemetry.page(values)
 
     def status(self) -> tuple[int, bytes, bytes]:
         """Targets, their signals with ages, alarms, and the last decisions with their reasons."""
@@ -366,6 +367,10 @@ _PAGES: dict[bytes, Callable[[Worker], tuple[int, bytes, bytes]]] = {
     b"/v1/models": Worker.models,
     b"/outlay/status": Worker.status,
 }
+
+
+# What monitors ask without a key: whether it lives, and counts. The others name targets and what clients asked.
+_OPEN = frozenset((b"/healthz", b"/readyz", b"/metrics"))
 
 
 class _TurnedAwayError(Exception):
