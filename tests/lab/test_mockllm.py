@@ -24,7 +24,7 @@ from outlay.lab.beats import Api, Call, Frame
 from outlay.lab.inbound import MAX_BODY_BYTES, MAX_HEAD_BYTES
 from outlay.lab.script import PARTS, Script, after_stall, parse, spell
 from outlay.lab.sound import SAMPLE_RATE
-from outlay.lab.tally import MAX_RECORDS, Histogram, Played, Record, Truth
+from outlay.lab.tally import MAX_RECORDS, Metrics, Played, Record, Truth
 from outlay.units import NS_PER_MS, NS_PER_S
 
 MS = NS_PER_MS
@@ -276,7 +276,7 @@ def test_the_truth_counts_the_frames_of_forgotten_records() -> None:
 
 
 def test_a_histogram_counts_at_or_below_each_bound() -> None:
-    histogram = Histogram()
+    histogram = Metrics().queue
     for duration_ms in (1, 2, 5, 90_000):
         histogram.add(duration_ms * MS)
     lines = list(histogram.text("x", "a"))

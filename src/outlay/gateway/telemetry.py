@@ -1,27 +1,11 @@
 """What a worker counts, and its page in the Prometheus text format."""
 
-from bisect import bisect_left
 from collections import Counter
 
-from outlay.units import NS_PER_S
+from outlay.exposition import Histogram, label_pairs
 
-# Bounds of histograms, in seconds: four to each doubling from 0.1 ms on, as coarse as native histograms of schema 2.
-_BOUNDS_NS = tuple(round(100_000 * 2 ** (place / 4)) for place in range(80))
-
-
-class Histogram:
-    """Counts of times by bucket."""
-
-    __slots__ = ("counts", "total_ns")
-
-    def __init__(self) -> None:
-        self.counts = [0] * (len(_BOUNDS_NS) + 1)
-        self.total_ns = 0
-
-    def add(self, time_ns: int) -> None:
-        """One more."""
-        self.counts[bisect_left(_BOUNDS_NS, time_ns)] += 1
-        self.total_ns += time_ns
+# Two buckets to each doubling, from 0.1 ms to 100 s.
+_BOUNDS_NS = tuple(round(100_000 * 2 ** (place / 2)) for place in range(41))
 
 
 class Telemetry:
@@ -34,7 +18,7 @@ class Telemetry:
         self.on_time: Counter[tuple[str, str]] = Counter()
         self.notes = 0
         self._times: dict[tuple[str, str], Histogram] = {}
-        self.lag = Histogram()
+        self.lag = Histogram(_BOUNDS_NS)
 
     def attempt(self, target: int, outcome: str) -> None:
         """An attempt is over."""
@@ -54,7 +38,7 @@ class Telemetry:
         key = (name, moment)
         histogram = self._times.get(key)
         if histogram is None:
-            histogram = self._times[key] = Histogram()
+            histogram = self._times[key] = Histogram(_BOUNDS_NS)
         histogram.add(time_ns)
 
     def page(self, values: dict[str, float]) -> bytes:
@@ -70,36 +54,13 @@ class Telemetry:
         )  # fmt: skip
         for name, about, labels, counts in counters:
             lines += (f"# HELP {name} {about}", f"# TYPE {name} counter")
-            for key, count in sorted(counts.items(), key=lambda item: str(item[0])):
-                told = ",".join(f'{label}="{_escaped(str(value))}"' for label, value in zip(labels, key, strict=True))
-                lines.append(f"{name}{{{told}}} {count}")
+            for key, count in sorted(counts.items(), key=str):
+                lines.append(f"{name}{{{label_pairs(**dict(zip(labels, key, strict=True)))}}} {count}")
         for name, value in values.items():
             lines += (f"# TYPE {name} {'counter' if name.endswith('_total') else 'gauge'}", f"{name} {value:.15g}")
-        histograms = [(name, f'moment="{_escaped(moment)}"', of) for (name, moment), of in sorted(self._times.items())]
-        histograms.append(("outlay_gateway_loop_lag_seconds", "", self.lag))
-        typed: set[str] = set()
-        for name, label, histogram in histograms:
-            if name not in typed:
-                typed.add(name)
-                lines.append(f"# TYPE {name} histogram")
-            lines += _buckets(name, label, histogram)
+        for name in dict.fromkeys(name for name, _ in self._times):
+            lines.append(f"# TYPE {name} histogram")
+            for moment in sorted(moment for of, moment in self._times if of == name):
+                lines += self._times[name, moment].text(name, label_pairs(moment=moment))
+        lines += ("# TYPE outlay_gateway_loop_lag_seconds histogram", *self.lag.text("outlay_gateway_loop_lag_seconds"))
         return ("\n".join(lines) + "\n").encode()
-
-
-def _buckets(name: str, label: str, histogram: Histogram) -> list[str]:
-    lines, seen = [], 0
-    comma = "," if label else ""
-    for bound_ns, count in zip(_BOUNDS_NS, histogram.counts, strict=False):
-        seen += count
-        if count:
-            lines.append(f'{name}_bucket{{{label}{comma}le="{bound_ns / NS_PER_S:.9g}"}} {seen}')
-    total = seen + histogram.counts[-1]
-    ends = f"{{{label}}}" if label else ""
-    lines.append(f'{name}_bucket{{{label}{comma}le="+Inf"}} {total}')
-    lines.append(f"{name}_sum{ends} {histogram.total_ns / NS_PER_S:.9g}")
-    lines.append(f"{name}_count{ends} {total}")
-    return lines
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

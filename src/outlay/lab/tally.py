@@ -1,14 +1,13 @@
 """What the reference server knows of its own requests: the truth of each, and metrics under vLLM's names."""
 
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import accumulate
 from typing import Literal
 
 import msgspec
 
+from outlay.exposition import Histogram
 from outlay.lab.beats import Api
 from outlay.units import NS_PER_S
 
@@ -69,24 +68,8 @@ class Truth:
             self._frames -= len(self._records.popleft().frames)
 
 
-@dataclass(slots=True)
-class Histogram:
-    """Durations counted in fixed bounds."""
-
-    counts: list[int] = field(default_factory=lambda: [0] * (len(_BOUNDS_NS) + 1))
-    sum_ns: int = 0
-
-    def add(self, duration_ns: int) -> None:
-        self.counts[bisect_left(_BOUNDS_NS, duration_ns)] += 1
-        self.sum_ns += duration_ns
-
-    def text(self, name: str, label: str) -> Iterator[str]:
-        yield f"# TYPE {name} histogram"
-        bounds = [*(f"{bound / 1000:g}" for bound in _BOUNDS_MS), "+Inf"]
-        for bound, count in zip(bounds, accumulate(self.counts), strict=True):
-            yield f'{name}_bucket{{{label},le="{bound}"}} {count}'
-        yield f"{name}_sum{{{label}}} {self.sum_ns / NS_PER_S:.9f}"
-        yield f"{name}_count{{{label}}} {sum(self.counts)}"
+def _histogram() -> Histogram:
+    return Histogram(_BOUNDS_NS)
 
 
 @dataclass(slots=True)
@@ -96,9 +79,9 @@ class Metrics:
     running: int = 0
     waiting: int = 0
     succeeded: int = 0
-    queue: Histogram = field(default_factory=Histogram)
-    first_token: Histogram = field(default_factory=Histogram)
-    total: Histogram = field(default_factory=Histogram)
+    queue: Histogram = field(default_factory=_histogram)
+    first_token: Histogram = field(default_factory=_histogram)
+    total: Histogram = field(default_factory=_histogram)
 
     def text(self) -> str:
         """The Prometheus exposition."""
@@ -108,7 +91,16 @@ class Metrics:
             lines += [f"# TYPE vllm:num_requests_{name} gauge", f"vllm:num_requests_{name}{{{label}}} {value}"]
         lines += ["# TYPE vllm:request_success_total counter"]
         lines += [f'vllm:request_success_total{{{label},finished_reason="stop"}} {self.succeeded}']
-        lines += self.queue.text("vllm:request_queue_time_seconds", label)
-        lines += self.first_token.text("vllm:time_to_first_token_seconds", label)
-        lines += self.total.text("vllm:e2e_request_latency_seconds", label)
+        lines += (
+            "# TYPE vllm:request_queue_time_seconds histogram",
+            *self.queue.text("vllm:request_queue_time_seconds", label),
+        )
+        lines += (
+            "# TYPE vllm:time_to_first_token_seconds histogram",
+            *self.first_token.text("vllm:time_to_first_token_seconds", label),
+        )
+        lines += (
+            "# TYPE vllm:e2e_request_latency_seconds histogram",
+            *self.total.text("vllm:e2e_request_latency_seconds", label),
+        )
         return "\n".join(lines) + "\n"
