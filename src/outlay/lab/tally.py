@@ -91,16 +91,10 @@ class Metrics:
             lines += [f"# TYPE vllm:num_requests_{name} gauge", f"vllm:num_requests_{name}{{{label}}} {value}"]
         lines += ["# TYPE vllm:request_success_total counter"]
         lines += [f'vllm:request_success_total{{{label},finished_reason="stop"}} {self.succeeded}']
-        lines += (
-            "# TYPE vllm:request_queue_time_seconds histogram",
-            *self.queue.text("vllm:request_queue_time_seconds", label),
-        )
-        lines += (
-            "# TYPE vllm:time_to_first_token_seconds histogram",
-            *self.first_token.text("vllm:time_to_first_token_seconds", label),
-        )
-        lines += (
-            "# TYPE vllm:e2e_request_latency_seconds histogram",
-            *self.total.text("vllm:e2e_request_latency_seconds", label),
-        )
+        for name, histogram in (
+            ("vllm:request_queue_time_seconds", self.queue),
+            ("vllm:time_to_first_token_seconds", self.first_token),
+            ("vllm:e2e_request_latency_seconds", self.total),
+        ):
+            lines += (f"# TYPE {name} histogram", *histogram.text(name, label))
         return "\n".join(lines) + "\n"
